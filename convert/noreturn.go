@@ -36,8 +36,8 @@ func doesNotReturn(b []byte) bool {
 	return neverReturn[string(b)] || std && bytes.HasPrefix(bytes.TrimLeft(rest, "0123456789"), []byte("__throw_"))
 }
 
-// addRelocated adds the address of each word that a relocation sets to the address of one of the given functions. The
-// keys of functions are indexes in .dynsym.
+// addRelocated adds the address of each word that a relocation sets to the address of one of the given functions.
+// Functions are given by their indexes in .dynsym.
 func addRelocated(f *elffile.File, functions map[uint32]bool, addrs map[uint64]bool) error {
 	for i := range f.Sections {
 		s := &f.Sections[i]

@@ -296,7 +296,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestBytesOf finds the bytes of a segment in a debug file. Its sections must contain all of them, without a gap.
+// TestBytesOf finds the bytes of a segment in a debug file. The file's sections must cover the segment without a gap.
 func TestBytesOf(t *testing.T) {
 	section := func(off, addr, size uint64) elf.Section64 {
 		return elf.Section64{Type: uint32(elf.SHT_NOTE), Flags: uint64(elf.SHF_ALLOC), Off: off, Addr: addr, Size: size}
@@ -329,7 +329,7 @@ func TestBytesOf(t *testing.T) {
 	}
 }
 
-// TestMark marks references to addresses, with parts from 0x10 to 0x20 and from 0x20 to 0x30. The latter is code.
+// TestMark marks references to addresses near two adjacent parts, 0x10 to 0x20 and 0x20 to 0x30. The latter is code.
 func TestMark(t *testing.T) {
 	for _, tt := range []struct {
 		first, last uint64

@@ -233,7 +233,7 @@ func (p *program) alignedTail() uint64 {
 	return from
 }
 
-// tailAlign returns the largest alignment of the sections at or after a file offset, which are not loaded.
+// tailAlign returns the largest alignment of the sections at or after the file offset from. They are not loaded.
 func (p *program) tailAlign(from uint64) uint64 {
 	if len(p.f.Sections) == 0 {
 		return 1

@@ -9,9 +9,9 @@ import (
 
 // GCC's CFI for functions that realign their stack claims that the caller's frame pointer is saved where the frame
 // pointer points, up to the end of the function. But the epilogue restores the frame pointer before the stack pointer,
-// so a section may declare it unchanged there. The proof uses the instructions that start at that row: they restore the
-// stack pointer and leave the function, and none writes the frame pointer. When a function returns, the frame pointer
-// has the caller's value, so it has that value throughout the sequence.
+// so a section may declare the former unchanged there. The proof uses the instructions that start at that row: they
+// restore the stack pointer and leave the function, and none writes the frame pointer. When a function returns, the
+// frame pointer has the caller's value, so it has that value throughout the sequence.
 
 // maxEpilogue bounds the size in bytes of the code decoded to prove a row.
 const maxEpilogue = 64

@@ -174,7 +174,7 @@ var (
 	goPadded    = goFunc{"main.padded", "90 c3 cc", []int{0, 2}, 0}
 )
 
-// TestGo checks programs whose rows match the table and the code, and programs in which one of them differs.
+// TestGo checks programs whose rows match the table and the code, and programs in which the table or the code differs.
 func TestGo(t *testing.T) {
 	named := func(fn goFunc, name string) goFunc {
 		fn.name = name
@@ -297,8 +297,8 @@ func TestGo(t *testing.T) {
 	}
 }
 
-// TestGoShrinks checks systemstack in programs of releases whose garbage collector moves the stack that systemstack
-// leaves, and of other releases.
+// TestGoShrinks checks systemstack in programs built with Go releases whose garbage collector moves the stack that
+// systemstack leaves, and in programs built with other releases.
 func TestGoShrinks(t *testing.T) {
 	g := goProgram{p: amd64, release: "go1.26.8", fns: []goFunc{goSystemstack, goAMD64}}
 	for release, want := range map[string]string{"go1.26.8": "", "go1.26.0": "", "go1.27.1 X:jsonv2": "",

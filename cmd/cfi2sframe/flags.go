@@ -68,7 +68,7 @@ func jobsFlag(cmd *cobra.Command, n *int, usage string) {
 	cmd.Flags().VarP(v, "jobs", "j", usage)
 }
 
-// defineMinimums defines --min-coverage and --min-unwindable; their help texts start with the string consequence.
+// defineMinimums defines --min-coverage and --min-unwindable. Their help texts start with the given consequence.
 func (l *minimums) defineMinimums(cmd *cobra.Command, consequence string) {
 	percentFlag(cmd, "min-coverage", &l.coverage,
 		consequence+" if less than PERCENT of the code that CFI describes is covered")

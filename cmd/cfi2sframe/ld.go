@@ -41,7 +41,7 @@ const (
 // A link is one run of a linker, with the conversion of its output.
 type link struct {
 	command string // the program to run, or ""
-	name    string // the name of the linker to run without command, or linker.Compiler
+	name    string // if command is "": the name of the linker, or linker.Compiler
 	program string // the path of either
 	args    []string
 	outputs []*linkOutput
@@ -245,7 +245,7 @@ func (c *inputCopies) remove() {
 	}
 }
 
-// copyInputs copies objects and archives that contain .sframe, and changes the arguments to the paths of the copies.
+// copyInputs copies objects and archives that contain .sframe, and makes the arguments name the copies.
 // Response files in args must already be expanded. After a signal, the error is a signalError.
 func (c *inputCopies) copyInputs(l *link, args, outputs []string, signals <-chan os.Signal) error {
 	opt := files.Options{Work: files.Remove(""), Run: convert.Run{SkipUnsupported: true}, NoSync: true}

@@ -66,7 +66,7 @@ func needAttributes(t *testing.T) {
 // A setting is a situation in which cp and cfi2sframe are compared. Scripts create it.
 type setting struct {
 	user                        user
-	folder, input, output, root string // scripts: output runs as the user; folder, input and root run as root
+	folder, input, output, root string // scripts: the user runs output, root runs the other three
 }
 
 // likeCpSettings are the settings of TestLikeCp.

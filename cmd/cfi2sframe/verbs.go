@@ -34,7 +34,7 @@ func isVerb(args []string) bool {
 	return len(args) > 0 && slices.Contains(strings.Fields(verbNames), args[0])
 }
 
-// verbs returns the commands of all verbs. The commands are built on first use because that takes time.
+// verbs returns the commands of all verbs. Building them takes time, so they are built on first use.
 func (c *call) verbs() []*cobra.Command {
 	if c.made == nil {
 		c.made = []*cobra.Command{

@@ -26,7 +26,7 @@ type block struct {
 	indirect bool // ends with a jump to an unknown address
 	returns  bool // ends with a return
 	astray   bool // leaves with a different stack depth
-	lost     bool // a block of its component, or of a component that it calls, is astray
+	lost     bool // a block of its component, or of a component that it calls, has astray set
 	odd      Reason
 }
 
@@ -167,7 +167,7 @@ func (x *execution) to(pc uint64) {
 		x.exits = true
 		x.writes |= x.lostFP()
 		x.tails = append(x.tails, i)
-		if x.lostFP() != 0 { // unlike after a call, FP does not have the caller's value
+		if x.lostFP() != 0 { // FP does not contain the caller's value, as it would after a call
 			entry := x.machine.entry
 			entry.reg[x.machine.fp] = value{}
 			x.arrive(i, &entry)

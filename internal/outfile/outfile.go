@@ -110,7 +110,7 @@ func closed(f *os.File) bool {
 	return err == io.EOF
 }
 
-// create creates the file. A file that replaces another is private until it gets the attributes of that file.
+// create creates the file. If it replaces an old file, it is private until it gets the old file's attributes.
 func (o *File) create(mode fs.FileMode) error {
 	if o.Replaces() {
 		mode = 0o600

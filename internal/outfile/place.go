@@ -146,7 +146,7 @@ func (p *Place) rename(temp string) error {
 	return removeAfter(err, temp)
 }
 
-// removeAfter removes a temporary file after an error, which it returns.
+// removeAfter removes a temporary file after the error err, and returns err.
 func removeAfter(err error, temp string) error {
 	if failed := os.Remove(temp); failed != nil {
 		return fmt.Errorf("%w; cannot remove the temporary file %s: %w", Plain(err), filepath.Base(temp), Plain(failed))

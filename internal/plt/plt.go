@@ -42,9 +42,9 @@ type stubForms struct {
 	tokens []token
 	stubs  []form
 	entry  int32 // CFA - SP at the first instruction
-	// The field leaving lists the letters of unconditional jumps; padding lists those of no-ops and traps.
+	// The letters of unconditional jumps are in leaving, those of no-ops and traps in padding.
 	leaving, padding string
-	thunk            string // letters of the code that stubs may call, or ""
+	thunk            string // letters of the thunk that stubs may call, or ""
 }
 
 // A token describes an instruction.
@@ -122,8 +122,8 @@ func (p pattern) match(b []byte) bool {
 	return true
 }
 
-// machines maps the supported machines to functions that return their stub forms; the source file of each machine adds
-// it. Forms are built on demand because a run needs those of only one machine.
+// machines maps the supported machines to functions that return their stub forms. Each machine's source file adds its
+// entry. Forms are built on demand because a run needs those of only one machine.
 var machines = make(map[elf.Machine]func() *stubForms)
 
 var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": true, ".iplt": true}
@@ -341,8 +341,8 @@ func (s *Stub) cfa(offset uint32) int32 {
 	return s.Steps[i-1].CFA
 }
 
-// certainStubs returns the stubs whose frames are certain: the CFA of each jump into a stub is the one at its target,
-// and a lazy PLT header is the target of an entry's jump.
+// certainStubs returns the stubs whose frames are certain: each jump into a stub has the same CFA as its target, and a
+// lazy PLT header is the target of an entry's jump.
 func (w *walker) certainStubs() []Stub {
 	slices.SortFunc(w.found, func(a, b candidate) int { return cmp.Compare(a.Begin, b.Begin) })
 	for _, j := range w.jumps {

@@ -146,7 +146,7 @@ func (l *lab) forEachPair(fn func(p *pair) error) error {
 	return nil
 }
 
-// makeSections writes the sections of all files that a command loads to the cache directory, l.dir.
+// makeSections fills the cache directory, l.dir, with the sections of all files that a command loads.
 func (l *lab) makeSections(preload string, command ...string) error {
 	args := []string{"env", "XDG_CACHE_HOME=" + l.dir, l.run, "--also", l.compare}
 	if preload != "" {
@@ -248,11 +248,11 @@ func (l *lab) traces() error {
 	return nil
 }
 
-// fewest replaces the number of stacks for clients that capture only a few hundred per second of processor time.
+// fewest caps the number of stacks from clients that capture only a few hundred per second of processor time.
 const fewest = 1000
 
-// compareAll compares stacks: the given number from each client, or those from one run of each program. The library
-// does not continue with DWARF, so its stack ends at a frame without a row.
+// compareAll compares count stacks of each client, spread over the programs, or, if count is 0, those of one run of
+// each program. The library does not continue with DWARF, so its stack ends at a frame without a row.
 func (l *lab) compareAll(count int, quick bool) error {
 	table := kit.NewTable(os.Stdout, "client", "program", ">stacks", ">frames", ">differ", ">SFrame ends first",
 		">DWARF ends first")

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileCalls are the system calls on files. All others belong to the Go runtime, which aborts if they fail: futex, mmap,
-// clone, epoll, signals, clocks, getrandom, exit.
+// fileCalls are the system calls on files. All other system calls are made by the Go runtime, which aborts if they
+// fail: futex, mmap, clone, epoll, signals, clocks, getrandom, exit.
 var fileCalls = map[uint64]string{
 	unix.SYS_OPENAT: "openat", unix.SYS_OPEN: "open", unix.SYS_CLOSE: "close", unix.SYS_FCNTL: "fcntl",
 	unix.SYS_DUP: "dup", unix.SYS_READ: "read", unix.SYS_PREAD64: "pread64", unix.SYS_WRITE: "write",

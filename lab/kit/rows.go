@@ -50,9 +50,9 @@ type comparer struct {
 	agreed     map[known]bool
 }
 
-// CompareRows compares a section with CFI at every pc: at the first and last byte of each range in which both are
-// constant. The comparison shares only the readers of both formats with cfi2sframe. In code without CFI, padding may
-// have the row that precedes it, and PLT stubs may have any row.
+// CompareRows compares a section with CFI at every pc. If both are constant over a range, it compares only the first
+// and last byte. The comparison shares only the readers of both formats with cfi2sframe. In code without CFI, padding
+// may have the row that precedes it, and PLT stubs may have any row.
 func CompareRows(table *cfi.Table, s *sframe.Section, stub func(pc uint64) bool) (Rows, error) {
 	reader, err := readback.New(table.Machine, table.Order, s)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	trap           // a breakpoint
 )
 
-// An insn is the part of an instruction that the stack of frames depends on.
+// An insn holds the properties of an instruction that affect the stack of frames.
 type insn struct {
 	class class
 	size  uint8

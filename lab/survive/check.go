@@ -24,7 +24,7 @@ func check(path string, table *cfi.Table) (kit.Rows, error) {
 }
 
 // contents returns the allocated sections of a file by name, except .sframe and the sections that contain addresses of
-// other sections; the loader checks those when the file runs. Later sections with the same name get suffixes #1, #2...
+// other sections: running the file tests these. Later sections with the same name get suffixes #1, #2...
 func contents(path string) (map[string]string, error) {
 	f, err := linked.Open(path)
 	if err != nil {

@@ -36,7 +36,7 @@ func newTable(title, note string, columns ...string) table {
 	return t
 }
 
-// add adds a row. It quotes cells with control characters, which could control a terminal.
+// add adds a row. It quotes cells that contain control characters, which could affect a terminal.
 func (t *table) add(cells ...string) {
 	for i := range cells {
 		cells[i] = report.Printable(cells[i])
