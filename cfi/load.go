@@ -73,7 +73,7 @@ type Function struct {
 	off     uint32 // offset of the FDE in its section
 	code    uint32 // offset of the instructions
 	limit   uint32 // offset of the end of the instructions
-	program uint32 // number of the program, plus cut if the range is only a part of the FDE's range
+	program uint32 // number of the program; the bit cut is set if the range is only a part of the FDE's range
 	cie     *cie
 }
 

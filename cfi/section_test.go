@@ -302,7 +302,8 @@ func TestInstructions(t *testing.T) {
 		}
 		shared := w.Shared(cie)
 		addr := uint64(textAddr)
-		// Functions that differ in one bit come first: their cached effects must not apply.
+		// Functions whose instructions differ from tt.code in one bit come first: effects cached for them must not
+		// apply to tt.code.
 		for bit := range 8 * len(tt.code) {
 			code := []byte(tt.code)
 			code[bit/8] ^= 1 << (bit % 8)

@@ -70,8 +70,8 @@ func TestLargePages(t *testing.T) {
 	}
 }
 
-// largePages returns a qemu that emulates pages larger than the host's, which versions before 9 do. Debian 12 has
-// version 7.2, whose static build runs in every suite.
+// largePages returns a QEMU older than version 9: newer versions do not emulate pages larger than the host's. Debian 12
+// has QEMU 7.2, whose static build runs in every suite.
 func largePages(t *testing.T) string {
 	t.Helper()
 	path := peer.Look(t, "qemu-aarch64-static")

@@ -127,8 +127,8 @@ func (p *debugPlanner) matchSections() error {
 	return nil
 }
 
-// filledPage reports whether the size of a section differs because it is the last section of an interpreter, which was
-// extended to the end of its page.
+// filledPage reports whether the size of a section differs because the last section of an interpreter was extended to
+// the end of its page.
 func (p *debugPlanner) filledPage(o, s *elffile.Section) bool {
 	is, err := isInterpreter(p.prog)
 	const alike = elf.SHF_WRITE | elf.SHF_ALLOC

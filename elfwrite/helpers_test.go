@@ -169,7 +169,7 @@ func (f *buffer) Truncate(size int64) error {
 	return nil
 }
 
-// A failing file returns an error for a single read, after left successful reads.
+// A failing file returns an error for a single read. The field left is the number of successful reads before it.
 type failing struct {
 	io.ReaderAt
 	left int

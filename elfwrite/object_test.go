@@ -387,8 +387,8 @@ func TestObjectRefused(t *testing.T) {
 	}
 }
 
-// TestObjectInUse expects an error when removing an .sframe that is referred to: by a section or a symbol, or, through
-// its section symbol, by a relocation or a group (ELF gABI, "Relocation", "Section Groups").
+// TestObjectInUse expects an error when removing an .sframe to which a section or a symbol refers or, through its
+// section symbol, a relocation or a group (ELF gABI, "Relocation", "Section Groups").
 func TestObjectInUse(t *testing.T) {
 	const sym = 2 // symbol of .sframe
 	for _, tt := range []struct {
@@ -437,7 +437,7 @@ func TestObjectInUse(t *testing.T) {
 	}
 }
 
-// TestBudget exhausts the budget where a file is scanned: tables of relocations and symbols can overlap.
+// TestBudget exhausts the budget in each scan of a file: tables of relocations and symbols can overlap.
 func TestBudget(t *testing.T) {
 	parse := func(b []byte) *elffile.File {
 		budget := elffile.NewBudget(0)

@@ -41,8 +41,8 @@ func (p *program) loadedEnd(t *table) uint64 {
 	return p.loadEnd + t.front.shift
 }
 
-// newSegment lays out the segment with an .sframe of size bytes, which comes first. If .sframe is removed and all units
-// are in the head, the segment is empty.
+// newSegment lays out the segment, which starts with an .sframe of the given size. If .sframe is removed and
+// all units are in the head, the segment is empty.
 func (p *program) newSegment(t *table, size uint64) (*segment, error) {
 	if p.addrEnd > math.MaxUint64-p.page { // aligning it would overflow
 		return nil, noAddresses(p.addrEnd)

@@ -193,8 +193,8 @@ type wholeSearch struct {
 	limit  int
 }
 
-// list returns a key that contains the rows of the clusters and their offsets, and the size of the list in bytes. Equal
-// rows form different lists if their clusters differ.
+// list describes the FRE list of the clusters from begin to end: a key that contains its rows and their offsets, its
+// size in bytes, and its number of rows. Equal rows form different lists if their clusters differ.
 func (w *wholeSearch) list(begin, end int) (key string, size uint32, rows int) {
 	at, last := uint32(0), uint32(0)
 	for i, p := range w.places[begin:end] {
@@ -232,7 +232,7 @@ func (w *wholeSearch) minCost(begin, end int) uint64 {
 	return least
 }
 
-// TestChoose compares the division of chains using the trie with an exhaustive search, which counts all lists.
+// TestChoose expects chains to be divided at the minimum cost, which an exhaustive search finds by counting all lists.
 func TestChoose(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -234,7 +234,7 @@ func (p *proof) again(fn int, pc, last uint64) bool {
 	return true
 }
 
-// find returns the index of the function that contains an address. It first tries the function with index near.
+// find returns the index of the function that contains an address. It tries p.functions[near] first.
 func (p *proof) find(near int, addr uint64) (fn int, ok bool) {
 	if near < len(p.functions) && p.functions[near].Begin <= addr && addr < p.functions[near].End {
 		return near, true
@@ -388,8 +388,8 @@ type walk struct {
 	called bool             // it was a call
 }
 
-// check compares the current instruction with the rows. If a row contradicts the facts, the checker continues with the
-// row's facts.
+// check compares the current instruction with the rows. If a row contradicts what the checker knows, the checker
+// continues with what the row says.
 func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 	if w.at != pc {
 		w.leave()
@@ -429,8 +429,8 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 }
 
 // settle makes all paths to an address agree on whether the frame pointer is in its slot as well as in its register,
-// which rows cannot express. The first path to an address decides which of these holds; on a later path, settle reports
-// whether at least as much holds.
+// which rows cannot express. The first path to an address decides; on a later path, settle returns false if the slot
+// held the frame pointer on the first path, but not on this one.
 func (w *walk) settle(fn int, pc uint64, r *cfi.InferredRow) bool {
 	if w.slots[fn] == 0 {
 		w.slots[fn] = w.frame.callers.slot

@@ -180,7 +180,8 @@ func TestCodeRight(t *testing.T) {
 	}
 }
 
-// TestCodeRegisters checks frames that a register locates, without and with a call. Only some registers are preserved.
+// TestCodeRegisters checks functions whose CFA is based on each register, without and with a call. Only some
+// registers are preserved.
 func TestCodeRegisters(t *testing.T) {
 	preserved := strings.Fields("bx r12 r13 r14 r15")
 	for _, name := range dwarfNames {

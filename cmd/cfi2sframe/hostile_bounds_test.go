@@ -203,7 +203,7 @@ func describedLibrary(t testing.TB, fill func(f *elftest.Frames, text uint64)) *
 // nearCIE appends a CIE whose FDEs have two-byte pc-relative addresses.
 func nearCIE(f *elftest.Frames) int { return f.CIEOf("zR", 1, []byte{1, 0x1a}, elftest.Sound) }
 
-// nearFDE appends an FDE of a CIE from nearCIE, for size bytes at the FDE's own address.
+// nearFDE appends an FDE of a CIE from nearCIE, for code of the given size at the FDE's own address.
 func nearFDE(f *elftest.Frames, cie int, size uint16, instructions ...byte) {
 	f.Entry(cie, binary.LittleEndian.AppendUint16([]byte{0, 0}, size), []byte{0}, instructions)
 }

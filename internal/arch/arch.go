@@ -51,7 +51,7 @@ type Arch struct {
 	// SavesSP is set if CFI may have rules for a saved SP. The saved value is the caller's SP by definition.
 	SavesSP bool
 	// PLTCFA is the CFA expression that GNU ld emits for a whole PLT, or nil: SP+EntryCFA, plus 8 after a certain
-	// instruction of each entry. pltByte stands for the operation that pushes the offset of the byte after it.
+	// instruction of each entry. pltByte stands for the operation that pushes the offset of that instruction's end.
 	PLTCFA []byte
 
 	// Epilogue recognizes the end of a function that realigns its stack, or is nil; see its type.

@@ -100,7 +100,7 @@ func systemLibraries(names ...string) []string {
 	return list
 }
 
-// run runs a program with the library, and with the libraries of a directory, or the system's if it is "".
+// run runs a program with the library, and with the other libraries from a directory, or the system's if that is "".
 func run(t testing.TB, dir, libraries string, env []string, command ...string) string {
 	t.Helper()
 	preload := filepath.Join(dir, library)

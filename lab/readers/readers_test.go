@@ -32,7 +32,7 @@ func libraries(t *testing.T) *Libraries {
 	return l
 }
 
-// convert converts a file with the flags in form, and returns the path of the result.
+// convert converts a file with the given flags, and returns the path of the result.
 func convert(t *testing.T, path, form string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")

@@ -81,8 +81,8 @@ func sframeRows(t *testing.T, printed string) (rows []printedRow) {
 	return rows
 }
 
-// asPrinted returns a row as objdump prints it. RA is printed as "f" if it equals the argument fixed, the location that
-// the ABI fixes.
+// asPrinted returns a row as objdump prints it. RA is printed as "f" if its location equals fixed, which the ABI
+// defines.
 func asPrinted(r *report.PCRow, fixed string) string {
 	if r.Outermost {
 		return "RA undefined"

@@ -154,9 +154,10 @@ type candidate struct {
 	start, size uint64 // of the function
 }
 
-// candidateFor ranks a symbol as the name of the function that contains a gap. Functions rank above labels, except that
-// a function that starts inside the FDE ranks below labels that enclose the gap or start with the FDE. The FDE of a
-// signal trampoline starts before its symbol, because unwinders look up the pc before a return address.
+// candidateFor ranks a symbol as the name of the function that contains a gap. Functions rank above labels, with
+// one exception: a function that starts inside the FDE, and neither contains the gap nor starts there, ranks below
+// labels that contain the gap or start where the FDE starts. The FDE of a signal trampoline
+// starts before its symbol, because unwinders look up the pc before a return address.
 func candidateFor(s elffile.Symbol, g *translate.Gap) candidate {
 	fde := g.Function
 	c := candidate{start: s.Value, size: s.Size}

@@ -16,7 +16,7 @@ import (
 // Uncovered is code that no CFI describes, including padding between functions. Sizes are in bytes.
 type Uncovered struct {
 	Bytes     uint64              `json:"bytes"`
-	Padding   uint64              `json:"padding"` // part of Bytes, recognised by its instructions
+	Padding   uint64              `json:"padding"` // part of Bytes, recognized by its instructions
 	Startup   uint64              `json:"startup"` // part of Bytes: start-up code of the C library
 	Sections  []UncoveredSection  `json:"sections"`
 	Refused   []RefusedCode       `json:"refused,omitempty"` // with --infer: why code has no rows
@@ -111,7 +111,7 @@ func (s *rangeSet) bytesIn(begin, end uint64) uint64 {
 	return upTo(end) - upTo(begin)
 }
 
-// findUncovered returns the code without CFI. Recognised PLT stubs count as described.
+// findUncovered returns the code without CFI. Recognized PLT stubs count as described.
 func findUncovered(d *convert.Details, files []*elffile.File, names *namer) Uncovered {
 	u, free := uncoveredSections(d.File, d.Table, d.Stubs, d.Pads)
 	u.addFunctions(d, files, free, names)

@@ -81,7 +81,7 @@ func TestDiffNames(t *testing.T) {
 }
 
 // TestDiffNameless compares functions without symbols, which are named after their sections. Functions with the same
-// rows are matched first. The others are matched in order if both files have equally many of them.
+// rows are matched first, and the remaining functions in order if both files have the same number of them.
 func TestDiffNameless(t *testing.T) {
 	program := func(sizes ...int) string {
 		t.Helper()
