@@ -88,7 +88,7 @@ func TestShareOnly(t *testing.T) {
 	}
 }
 
-// epilogues returns functions with equal sequences of pops, each repeated, at different offsets.
+// epilogues returns n functions that contain the same sequence of pops several times, at different offsets.
 func epilogues(n, times int) []function {
 	var fns []function
 	for i := range n {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestFlow follows functions assembled by GNU as, and checks the base after each change.
+// TestFlow follows functions assembled by GNU as, and checks the Base of the frame after each change.
 func TestFlow(t *testing.T) {
 	const frame = "\x55\x48\x89\xe5"             // push %rbp; mov %rsp,%rbp
 	const switches = "\x48\x8b\x62\x38"          // mov 0x38(%rdx),%rsp

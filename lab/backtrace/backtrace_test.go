@@ -125,7 +125,7 @@ var placeNames = []string{
 	"alternate stack in a coroutine", "on two stacks", "after fork",
 }
 
-// wantPlaces expects equal traces in all places.
+// wantPlaces expects the traces captured at each place to be equal.
 func wantPlaces(t *testing.T, name, out string, plugins ...string) {
 	t.Helper()
 	var want []string

@@ -126,7 +126,7 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 	return out, nil
 }
 
-// errorsOf returns a function that looks up the known error of a reader for a vector, or returns nil if there is none.
+// errorsOf returns a function from a vector to the reader's known error for it, or to nil if there is none.
 func errorsOf(known []Known, reader string) func(vector string) *Known {
 	known = slices.DeleteFunc(slices.Clone(known), func(k Known) bool { return !slices.Contains(k.Readers, reader) })
 	var names []*regexp.Regexp
