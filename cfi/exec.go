@@ -102,7 +102,7 @@ func (x *executor) runInitial(d *cie, pos, end int) *Error {
 	return x.err
 }
 
-// begin prepares to execute the instructions from code to limit.
+// begin prepares to execute the instructions between the offsets code and limit.
 func (x *executor) begin(d *cie, code, limit uint32) {
 	x.cursor = cursor{sec: d.sec, data: d.sec.data[:limit], pos: int(code)}
 	x.cie, x.at, x.loc, x.stack = d, x.pos, 0, x.stack[:0]

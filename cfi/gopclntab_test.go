@@ -46,8 +46,8 @@ func TestGoTable(t *testing.T) {
 	}
 }
 
-// compareGo compares the functions in .debug_frame with those in the table. Signal handlers make interrupted code call
-// some of them; these push the given number of bytes.
+// compareGo compares the functions in .debug_frame with those in the table. Signal handlers inject
+// calls to some of them into interrupted code; such a call pushes the given number of bytes.
 func compareGo(t *testing.T, debug, table *cfi.Table, pushed int64) {
 	t.Helper()
 	a := arch.Of(table.Machine)

@@ -60,8 +60,8 @@ func (f *File) assignBases() error {
 	return nil
 }
 
-// TakeBases assigns addresses to the code sections of f, the debug file of an object: those of the object's code
-// sections, in the same order. Sections of a debug file may be SHT_NOBITS.
+// TakeBases gives the code sections of f, the debug file of an object, the addresses of the object's code sections, in
+// the same order. Sections of a debug file may be SHT_NOBITS.
 func (f *File) TakeBases(object []Section) {
 	f.based = nil
 	for i := range f.Sections {

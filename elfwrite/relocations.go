@@ -202,8 +202,8 @@ func (s *scan) swap(b []byte) {
 // word returns the i-th little-endian word of b.
 func word(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i*wordSize:]) }
 
-// markRelocation marks the field and the target of a relocation, given the values of symbols. The target is accurate to
-// within bias bytes.
+// markRelocation marks the field and the target of a relocation, given the values of symbols. The target may be
+// off by up to bias bytes.
 func (s *scan) markRelocation(values []uint64, place, info, addend, bias uint64) {
 	s.mark(place, place)
 	if target, ok := s.target(values, info, addend); ok {

@@ -59,7 +59,7 @@ func (l *Layout) setNames(names []byte, off uint64) uint64 {
 }
 
 // setHeaders places the section headers at the first aligned offset of the new file that is not below off. They are
-// followed by the bytes of the old file that no header describes, which start at offset known.
+// followed by those bytes of the old file that no header describes; known is their offset there.
 func (l *Layout) setHeaders(off, known uint64) {
 	if len(l.sections) > 0 {
 		l.shoff = elffile.AlignUp(off, tableAlign)
@@ -69,7 +69,7 @@ func (l *Layout) setHeaders(off, known uint64) {
 }
 
 // names returns the section name table, with name appended if necessary, and the offset of name. If remove is set, it
-// returns the table without name, provided that name is at the end and is used only by removed sections.
+// removes name from the table, provided that it is the last name there and only removed sections use it.
 func (l *Layout) names(name string, remove bool, removed func(section int) bool) ([]byte, uint32, error) {
 	names, err := l.f.ReadSection(&l.f.Sections[l.f.Shstrndx])
 	if err != nil {

@@ -18,7 +18,7 @@ func init() {
 }
 
 // stubAArch64 decodes the instructions of PLT stubs (Arm Architecture Reference Manual for A-profile, C6.2). Only stp
-// writes SP, x29 or x30.
+// may change SP, and no instruction may change x29 or x30.
 func stubAArch64(b []byte, _ uint64) (e effect, ok bool) {
 	if len(b) < 4 {
 		return e, false

@@ -53,7 +53,7 @@ func TestDecoders(t *testing.T) {
 		case !mem.Vague && in.reg >= 0 &&
 			(in.base != base || base >= 0 && disp != mem.Disp || in.relative != mem.Relative):
 			bad("memory", in.base, base)
-		// What cvtps2pi, pcmpestrm, cwde, cmpxchg, int, jrcxz and system instructions write depends on more.
+		// The decoder may overstate what cvtps2pi, pcmpestrm, cwde, cmpxchg, int, jrcxz and system instructions write.
 		case writes&least != least, writes != least && strings.IndexByte("\x01\x2c\x2d\x60\x62\x98\xb0\xb1\xcd\xe3",
 			byte(in.op)) < 0:
 			bad("writes", writes, least)
@@ -115,7 +115,8 @@ func TestUndefined(t *testing.T) {
 	}
 }
 
-// x87Store matches floating-point instructions that store, and atMost those for which the decoder has an upper bound.
+// x87Store matches floating-point instructions that store. atMost matches stores for which the decoder returns an upper
+// bound on the size.
 var (
 	x87Store = regexp.MustCompile(`f(n?st|ist|bst|nsave)`)
 	atMost   = regexp.MustCompile(`(^| )(\{evex}|f(n|is)\w+|kmov\w|v?pextr[bw]|set\w+|tile\w+|vextractps|vldmxcsr|` +

@@ -18,7 +18,7 @@ type checker struct {
 	abi   abi
 	res   *Result
 	table *cfi.Table
-	last  uint64 // start of the first function after those in table, or math.MaxUint64
+	last  uint64 // start of the first function after all functions of the table, or math.MaxUint64
 	segs  segments
 	fn    *cfi.Function // current function
 	marks marks         // of fn
@@ -29,8 +29,8 @@ type checker struct {
 	pads   paddings
 	proven uint64 // end of the last row for which popped was true in the current function
 
-	noRules uint32 // number that represents the rules of functions without rows
-	// agreed maps the number that identifies CFI rules to that of the section's row that last agreed with them, plus 1.
+	noRules uint32 // rule number for functions whose CFI has no rows
+	// agreed contains, for each number of CFI rules, 1 plus the number of the section's row that last agreed with them.
 	// It applies only if no rule depends on the pc.
 	agreed  []uint32
 	cycle   cycle

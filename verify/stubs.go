@@ -161,13 +161,13 @@ type stubCode struct {
 	entry   bool  // first instruction of a section
 	aimed   bool  // target of a jump
 	gap     bool  // padding after a jump
-	reached bool  // control reaches it, with the depth in field at
+	reached bool  // control reaches it; its depth is then valid
 	at      depth
 	wrong   string // why it is not part of a stub, or ""
 }
 
-// A follower tracks the control flow in PLTs. It assumes that stubs are called at the start of a section and at each
-// instruction after a jump that is not itself the target of a jump.
+// A follower tracks the control flow in PLTs. It assumes that stubs are called at the start of a section and after
+// each jump, except at instructions that are jump targets themselves.
 type follower struct {
 	code []stubCode // by address
 	work []int      // indexes of instructions with a new depth

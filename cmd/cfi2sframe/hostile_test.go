@@ -693,7 +693,7 @@ func TestHostileBytes(t *testing.T) {
 				continue
 			}
 			was := p.B[off]
-			// Each file gets two of the four changes at each offset of its headers; the other file gets the other two.
+			// Each byte gets two of the four changes. The pairs alternate; the files start with different pairs.
 			for _, v := range [][]byte{{0, 0x80}, {0xff, 1}}[(i/step+k)%2] {
 				p.B[off] = was ^ v
 				if v == 0 {

@@ -28,7 +28,7 @@ type source struct {
 	want string // as printed by describe
 }
 
-// describe prints what was found: functions with their rows, jump targets in them, and refused code. Numbers are
+// describe returns what was found: functions with their rows, jump targets in them, and refused code. Numbers are
 // relative to base. A row extends to the next row; fp is the offset from the CFA at which the caller's RBP is saved.
 func describe(t *Text) string {
 	inf, refused, err := Find(t)

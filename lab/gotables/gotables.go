@@ -61,7 +61,7 @@ func (r *record) word(order binary.ByteOrder, addr uint64) (uint64, bool) {
 	return 0, false
 }
 
-// stack returns the index of the stack that contains an address, or -1. The end address belongs to the stack.
+// stack returns the index of the stack that contains an address, or -1. The end of a stack counts as part of it.
 func (r *record) stack(addr uint64) int {
 	return slices.IndexFunc(r.Stacks, func(s region) bool { return s.Lo <= addr && addr <= s.Hi })
 }

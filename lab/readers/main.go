@@ -73,7 +73,7 @@ type counts struct {
 	known                int // wrong RA due to the known error flexible-padding
 }
 
-// Start starts a reader for each library. The repository is in top; compiled programs go to dir.
+// Start starts a reader for each library. The directory top contains the repository; dir is for compiled programs.
 func Start(top, dir string) (*Libraries, error) {
 	l := &Libraries{readers: make(map[string]*conformance.Reader), sums: make(map[string]*counts)}
 	for _, f := range formats {
@@ -89,7 +89,7 @@ func Start(top, dir string) (*Libraries, error) {
 	return l, nil
 }
 
-// Check looks up the rows of a file that was converted with the flags in form, if the library supports its ABI.
+// Check looks up the rows of a file converted with the flags of the given format, if the library supports its ABI.
 func (l *Libraries) Check(path, form string) error {
 	f := &formats[slices.IndexFunc(formats, func(f format) bool { return f.form == form })]
 	v, err := conformance.FromFile(path, f.vectors)

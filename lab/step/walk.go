@@ -19,7 +19,7 @@ import (
 
 // Options select what to compare.
 type Options struct {
-	// Made lists additional versions of SFrame to compare. If a file has no such section, it is made in memory.
+	// Made lists additional versions of SFrame to compare. If a file lacks such a section, one is made in memory.
 	Made  []sframe.Version
 	Steps uint64 // maximum; 0 for all
 	Entry bool   // start at the program's entry point, skipping the loader
@@ -68,8 +68,8 @@ func (d doubts) countPredictions(to caller) {
 // maxSkip bounds the distance from a system call to the next step: QEMU executes the next instruction in the same step.
 const maxSkip = 16
 
-// maxAlloca bounds how many bytes below its stack's lowest address so far a loaded stack pointer may be: compilers
-// may allocate memory by loading it.
+// maxAlloca is the maximum distance in bytes from the lowest SP of a stack so far down to a newly loaded SP on the same
+// stack: compilers may allocate memory by loading SP.
 const maxAlloca = 8 << 10
 
 // A stack holds the known frames, the outermost first.
@@ -94,9 +94,9 @@ type thread struct {
 	last  *site // site of the last instruction, or nil
 	pc    uint64
 	sp    uint64
-	// moving is true from the time SP points to a different stack until code that belongs to that stack runs. Until
-	// then, the field left holds the wrong answers, including those for the previous frame, and the field from holds
-	// the true caller of that frame, which applies again if its function returns to it (Go's systemstack).
+	// moving is true from the time SP points to a different stack until code that belongs to that stack runs. In
+	// the meantime, thread.left collects wrong answers, including those for the previous frame, and thread.from is the
+	// true caller of that frame. It is restored when a call made in the meantime returns (Go's systemstack).
 	moving bool
 	left   doubts
 	from   caller
@@ -153,7 +153,7 @@ func (w *walk) newThread(r *registers) *thread {
 	return th
 }
 
-// drop forgets unused stacks that contain an address.
+// drop forgets unused stacks that contain the given address.
 func (w *walk) drop(sp uint64) {
 	w.stacks = slices.DeleteFunc(w.stacks, func(s *stack) bool { return s.isFreeAt(sp) })
 }
@@ -251,7 +251,7 @@ func (w *walk) target(r *registers) caller {
 func (w *walk) returnSP(f *frame) uint64 { return f.cfa + uint64(w.m.CallerSP) }
 
 // hasEnded reports whether a frame has ended, according to a stack pointer. Where calls leave the return address in a
-// register, an equal stack pointer may belong to a function without a frame, unless exact is set.
+// register, SP may be the same before and after a return, so it must exceed returnSP unless exact is set.
 func (w *walk) hasEnded(f *frame, sp uint64, exact bool) bool {
 	return sp > w.returnSP(f) || sp == w.returnSP(f) && (exact || !w.m.linked())
 }

@@ -42,7 +42,7 @@ func (s *Source) byte() int {
 	return int(v)
 }
 
-// Rarely returns true for one of n choices, and false when the bytes are used up.
+// Rarely chooses a number below n, and returns true for only one of them. If the bytes are used up, it returns false.
 func (s *Source) Rarely(n int) bool { return s.N(n) == n-1 }
 
 // Bytes returns n bytes.

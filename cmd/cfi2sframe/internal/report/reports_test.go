@@ -127,7 +127,7 @@ func evilCoverage() *report.Coverage {
 	return c
 }
 
-// TestFullJSON compares reports in which every field is set to the files in testdata, which the schema's tests use.
+// TestFullJSON writes reports with every field set, and expects the files in testdata that the schema's tests use.
 func TestFullJSON(t *testing.T) {
 	for name, v := range map[string]any{"full.json": fullCoverage(), "diff.json": fullDiff()} {
 		var b bytes.Buffer

@@ -60,7 +60,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 // maxNotes is the maximum number of notes in a sum.
 const maxNotes = 10
 
-// union appends to list the texts that it does not contain.
+// union returns list, followed by those texts that list does not contain.
 func union(list, texts []string) []string {
 	for _, t := range texts {
 		if !slices.Contains(list, t) {

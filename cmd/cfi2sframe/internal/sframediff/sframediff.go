@@ -125,7 +125,7 @@ func matchNames(a, b *Side) {
 	}
 	seed := maphash.MakeSeed()
 	matchByKey(a, b, func(f *function) any { return key{f.name, f.hash(seed)} })
-	more := make(map[string]int) // functions without symbols, by name: in the new file minus in the old one
+	more := make(map[string]int) // unpaired functions without symbols, by name: number in b minus number in a
 	for change, s := range map[int]*Side{-1: a, 1: b} {
 		for i := range s.functions {
 			f := &s.functions[i]
