@@ -272,7 +272,7 @@ func (c *cursor) augmentation() []byte {
 	return rest[:n]
 }
 
-// withoutData lists the letters without augmentation data. They are valid without z.
+// withoutData lists the letters that have no augmentation data. They are valid without z.
 const withoutData = "SBG"
 
 // augment decodes the augmentation data for the letters after z.

@@ -141,7 +141,7 @@ func (b *Builder) chains(maxPlaces int) (chains []chain, places []place) {
 		for j, p := range of {
 			start += p.gap
 			offset := start
-			// Drop the first row if it equals the previous row. Rows of more than 7 bytes are not dropped.
+			// Drop the first row if it equals the previous row. Rows encoded in more than 7 bytes are not dropped.
 			if c := &b.clusters[p.cluster]; j == 0 && c.first == last && len(b.forms[last]) <= 7 {
 				if c.rest == 0 {
 					continue
@@ -209,7 +209,7 @@ func (d *divider) divide(take func(ch *chain, i int)) {
 	}
 }
 
-// choose divides a chain at minimum cost. The places of the chain end before index end.
+// choose divides a chain at minimum cost. The chain's places are d.trie.places[ch.place:end].
 func (d *divider) choose(ch *chain, end int) {
 	n, start := end-ch.place, uint32(0)
 	best := slices.Grow(d.best[:0], n+1)[:n+1]

@@ -112,7 +112,7 @@ type Start struct {
 }
 
 // EncodeObject returns the section for a relocatable object in the form that GNU as emits: not sorted, with zero start
-// addresses. It also returns the start addresses in FDE order, on which linkers rely.
+// addresses. It also returns the start addresses, in FDE order because linkers rely on this order.
 func (s *Section) EncodeObject() ([]byte, []Start, error) {
 	var flags sframe.Flags
 	if s.opt.PCRel || s.layout.PCRel {

@@ -82,8 +82,8 @@ type Sink interface {
 	Row(sframe.Row) uint32
 	// Add adds a function whose rows have the given numbers. It returns a handle for Repeat.
 	Add(sframe.FDE, []sframe.Ref) (int, error)
-	// Repeat adds a function with the same rows as the function for which Add returned n. Its FDE differs only in Start
-	// and Size, and is not a PC-mask FDE.
+	// Repeat adds a function with the same rows as the function for which Add returned n. The two
+	// FDEs differ only in Start and Size, and are not PC-mask FDEs.
 	Repeat(d sframe.FDE, n int)
 }
 
@@ -391,7 +391,7 @@ func (x *translator) translateSimple(steps []cfi.Step) bool {
 // epilogue) on the code, so functions with the same program can repeat them.
 type repeatable struct {
 	run   uint32 // handle plus 1; 0: the function cannot be repeated
-	above uint32 // functions with the same program have the same rows if their size exceeds above
+	above uint32 // functions with the same program have the same rows if they have more bytes than this
 }
 
 // repeatable returns how to repeat the current function, whose last row starts at offset last.

@@ -136,7 +136,7 @@ func TestA64Written(t *testing.T) {
 				word |= 31 << field
 			}
 		}
-		if r.IntN(8) == 0 { // branches by registers, and hints
+		if r.IntN(8) == 0 { // branches to registers, exceptions, hints and mrs
 			word = word&0x3ff | []uint32{0xd61f0000, 0xd61f0800, 0xd63f0000, 0xd63f0800, 0xd65f0000, 0xd65f0800,
 				0xd71f0800, 0xd73f0800, 0xd4000000, 0xd4200000, 0xd4400000, 0xd5032000, 0xd5380000}[r.IntN(13)]
 		}
@@ -166,7 +166,7 @@ func TestA64Written(t *testing.T) {
 		}
 		next := flows[in.Op]
 		if in.Op == insn.Return && in.Imm != 0 || in.Op == insn.JumpReg && word>>16 == 0xd65f {
-			next = flowReturnBy // to a signed address, or by another register
+			next = flowReturnBy // to a signed address, or through another register
 		}
 		if got := machine.flow(); got != next || in.Target != 0 && machine.target(0x1000) != in.Target {
 			t.Errorf("%08x: flow %d to %#x; want %d to %#x", word, got, machine.target(0x1000), next, in.Target)
@@ -190,7 +190,7 @@ func TestA64Written(t *testing.T) {
 	}
 }
 
-// checkMemory executes a load or store with base SP, and compares what it does to SP and to saved values with another
+// checkMemory executes a load or store with base SP, and checks its effect on SP and on saved values against another
 // decoder. The check assumes that exclusive and atomic instructions and those for structures store up to 64 bytes.
 func checkMemory(t *testing.T, machine *a64, in *insn.Inst) {
 	const sp = -0x20000

@@ -20,7 +20,7 @@ const (
 type stackEffect struct {
 	size  int   // in bytes; 0 if the instruction is unknown
 	ends  bool  // control does not reach the next instruction
-	jumps bool  // jumps to its end plus skip
+	jumps bool  // a jump; skip is the distance from its end to the target
 	skip  int64 // in bytes
 
 	pushesFP, popsFP, clearsFP, writesFP bool
@@ -77,7 +77,7 @@ type stackSwitch struct {
 	// The function switches to another stack and does not return from it. Its caller may meanwhile continue in another
 	// thread, or on a larger stack.
 	final bool
-	// Go code runs on the other stack, and may move the stack to which the frame pointer points.
+	// Go code runs on the new stack, and may move the old one, to which the frame pointer points.
 	moves bool
 }
 
@@ -133,7 +133,7 @@ func (s *stackSwitch) survey() {
 	s.moves = fromMemory && !aligns
 }
 
-// placeAfter returns the place after the instruction at offset at, which has effect e.
+// placeAfter returns the place after the instruction at the given offset, whose effect is e.
 func (s *stackSwitch) placeAfter(at int, is place, e stackEffect) place {
 	switch {
 	case at == 0 && e.pushesFP:

@@ -7,7 +7,7 @@
 //   - flow.go tracks the stack pointer and the contents of registers and stack slots through blocks of code until it
 //     reaches a fixed point. state.go defines the values, and tables.go reads jump tables.
 //   - rows.go merges blocks connected by jumps into components. A component has rows only if all its code decodes, SP
-//     or another register always locates the frame, and the stack is restored when control leaves.
+//     or another register always locates the frame, and the stack is restored at every exit.
 //
 // The analysis assumes well-behaved code: a call returns and preserves callee-saved registers, unless the called code
 // is known to change them; and stores to unknown addresses do not change saved registers. Time and memory are linear in

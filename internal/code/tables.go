@@ -53,7 +53,7 @@ func (w *flow) targets(pc uint64, v value) []uint64 {
 		}
 		switch {
 		case to != base && to+maxDistance-pc <= 2*maxDistance && !w.never[to] && w.isPlausible(to):
-			if len(out) == 0 { // if indexes start at i, code refers to the next table i entries before its start
+			if len(out) == 0 { // if indexes start at i, references to the next table are i entries too low
 				end = min(end+i*size, len(b))
 			}
 			out = append(out, to)
@@ -69,8 +69,8 @@ func sorted(list []uint64) []uint64 {
 	return slices.Compact(list)
 }
 
-// isPlausible reports whether the code at pc decodes up to an instruction at which control leaves, or to code already
-// reached. Code that starts with a jump to a register is not plausible: it belongs to another table.
+// isPlausible reports whether the code at pc decodes up to an instruction that does not fall through, or to code
+// already reached. Code that starts with a jump to a register is not plausible: it belongs to another table.
 func (f *finder) isPlausible(pc uint64) bool {
 	if in, ok := f.decode(pc); ok && in.Op == insn.JumpReg {
 		return false

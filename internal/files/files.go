@@ -91,7 +91,7 @@ type Job struct {
 	debug  *debugUpdate  // or nil
 
 	inPlace bool            // the result replaces the input
-	begun   chan struct{}   // closed at the end of work that started early, or nil
+	begun   chan struct{}   // closed when work that started early ends, or nil
 	made    *convert.Result // result of the work
 	failed  error           // why the work failed, or nil
 

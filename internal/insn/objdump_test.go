@@ -82,7 +82,7 @@ type tally struct {
 	incomplete                            bool // the disassembler does not know all instructions
 }
 
-// add compares the decoded instruction at the start of code with the text printed for its first size bytes.
+// add decodes an instruction, and compares it with the disassembler's text and size for it.
 func (c *tally) add(t *testing.T, pc uint64, code []byte, size int, printed string) {
 	t.Helper()
 	wait := 0 // size of a wait instruction, which objdump prints as part of the next instruction
@@ -195,7 +195,7 @@ var unknown = regexp.MustCompile("^(" + strings.Join(strings.Fields(`
 	"|") + ")$")
 
 // TestEncodings compares the decoder with objdump for all opcodes, with the relevant prefixes and forms of ModRM. The
-// decoder must know exactly the groups of encodings that objdump knows, except those that unknown matches.
+// decoder must know exactly the groups of encodings that objdump knows, except those that the pattern unknown matches.
 func TestEncodings(t *testing.T) {
 	var e encodingList
 	prefixes := []string{"", "\x66", "\xf3", "\xf2", "\x48", "\x66\x48", "\xf3\x48", "\xf2\x48", "\x64\x67\x45"}

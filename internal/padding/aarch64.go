@@ -37,7 +37,7 @@ func leavesAArch64(b []byte) bool {
 	switch {
 	case w&0x7c000000 == 0x14000000: // b, bl
 		return true
-	case w&0xfe000000 == 0xd6000000: // br, blr, ret, eret and their signed forms
+	case w&0xfe000000 == 0xd6000000: // br, blr, ret, eret, also with pointer authentication
 		return true
 	case w&0xffe0001f == 0xd4200000, w&0xffff0000 == 0: // brk, udf
 		return true

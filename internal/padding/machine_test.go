@@ -212,7 +212,7 @@ func TestJumps(t *testing.T) {
 			}
 		}
 	}
-	// Displacements are the largest of their size, or small.
+	// Displacements are either small or the largest that can be encoded.
 	for _, tt := range []struct {
 		m    elf.Machine
 		code string // at pc

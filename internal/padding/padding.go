@@ -45,8 +45,8 @@ type instructionSet struct {
 	// which means that the code has no caller. switchesStack is nil if the CFI of the machine's C libraries marks code
 	// without a caller.
 	switchesStack func(b []byte) bool
-	// mayJump reports whether an instruction in b, which starts at pc, may jump into the range, which does not overlap
-	// b. The first and the last instruction of b may be truncated.
+	// mayJump reports whether an instruction in b, the code at pc, may jump into the range, which does not overlap b.
+	// The first and the last instruction of b may be truncated.
 	mayJump func(b []byte, pc uint64, to elffile.Span) bool
 }
 
@@ -291,7 +291,7 @@ const (
 	other  kind = iota // not only padding
 	traps              // padding that is never executed: traps and zeros
 	filled             // no-ops as emitted by assemblers
-	two                // a one-byte no-op, then filled; GCC aligns methods to 2 bytes first
+	two                // a one-byte no-op, then no-ops as in filled; GCC aligns methods to 2 bytes first
 	pieces             // other no-ops, possibly with labels between them
 )
 

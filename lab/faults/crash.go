@@ -9,9 +9,9 @@ import (
 )
 
 // A copy of a disk simulates a power failure. The disk is a file in a file system with reflinks, so a copy is
-// atomic; mounting it replays the journal, as after the failure. Copies are made after each system call that changes
-// a file, and after the run. The kernel may write names long before contents, but delays them up to half a minute.
-// Syncing an unrelated file before each copy flushes the journal.
+// atomic; mounting it replays the journal, as after a real failure. Copies are made after each system call that
+// changes a file, and after the run. The kernel may write names long before contents, but delays names by up to half
+// a minute. Syncing an unrelated file before each copy flushes the journal.
 
 // A disk is a file system to test.
 type disk struct {

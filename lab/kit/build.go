@@ -22,8 +22,8 @@ func Run(dir string, command ...string) error {
 	return nil
 }
 
-// Build builds a program with a command that runs in the directory sources. It returns the path of the program:
-// ProgramPath(dir, name). In the command, OUT stands for the program and SRC for the sources.
+// Build builds a program with a command that runs in the directory of the sources. It returns the path of the
+// program: ProgramPath(dir, name). In the command, OUT stands for the program and SRC for the sources.
 func Build(command, sources, dir, name string) (program string, err error) {
 	program = ProgramPath(dir, name)
 	args := strings.Fields(strings.NewReplacer("OUT", program, "SRC", sources).Replace(command))

@@ -12,8 +12,8 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestCompareRows compares a section with its own CFI, and with a file without CFI. The tests of packages linux and
-// survive cover wrong rows.
+// TestCompareRows compares a section with the CFI of its file, and with an empty CFI table. The tests of packages linux
+// and survive cover wrong rows.
 func TestCompareRows(t *testing.T) {
 	none := must.Get(cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.DebugFrame}))(t)
 	out := filepath.Join(t.TempDir(), "out")

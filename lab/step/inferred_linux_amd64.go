@@ -16,8 +16,8 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// traceInferred follows calls to functions with rows from instructions, in the files that a program is linked with, and
-// returns a report. It follows plugins only if LD_PRELOAD names them.
+// traceInferred follows calls to functions whose rows are inferred from instructions, in the files that a program is
+// linked with, and returns a report. It follows plugins only if LD_PRELOAD names them.
 func traceInferred(ctx context.Context, args []string, steps, calls uint64) (string, error) {
 	dir, err := os.MkdirTemp("", "step-")
 	if err != nil {
@@ -43,8 +43,8 @@ func traceInferred(ctx context.Context, args []string, steps, calls uint64) (str
 	return string(text), errors.Join(ran, err)
 }
 
-// listInferred writes a line with address and file for each function with rows from instructions, in each converted
-// file that a program is linked with.
+// listInferred lists the functions whose rows are inferred from instructions, in all converted files that a program is
+// linked with. Each line holds the address and the file.
 func listInferred(program, list string) error {
 	loaded, err := exec.Command("env", "LD_TRACE_LOADED_OBJECTS=1", program).Output() // ld.so(8): lists without running
 	if err != nil {

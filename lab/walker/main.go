@@ -19,7 +19,7 @@ var Forms = []string{
 	"--format 1", "--format 2", "--format 2 --pcrel --outermost", "--format 3", "--format 3 --share off",
 }
 
-// Compile builds the program that queries the walker, in a directory.
+// Compile builds the program that queries the walker, and writes it to dir.
 func Compile(dir string) error {
 	return kit.Run("", "cc", "-std=c11", "-O2", "-Iwalker", "lab/walker/c/query.c", "-o", filepath.Join(dir, "query"))
 }

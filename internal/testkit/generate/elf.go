@@ -33,7 +33,7 @@ func (f *File) Rows() []Row {
 	return out
 }
 
-// merge returns the given rows, and the parts of more that they do not cover.
+// merge returns the first list of rows, and the parts of the second list that the first does not cover.
 func merge(rows, more []Row) []Row {
 	out := slices.Clone(rows)
 	for _, r := range more {

@@ -96,8 +96,8 @@ func TestTextWhole(t *testing.T) {
 	}
 }
 
-// TestCauses lists the largest gaps that lose code, and code without CFI: by function, and by section if functions do
-// not account for all of it.
+// TestCauses lists the largest gaps in which stack traces lose frames, and code without CFI: by function, and by
+// section if functions do not account for all of it.
 func TestCauses(t *testing.T) {
 	c := fullCoverage()
 	c.Reasons = append(c.Reasons, report.Reason{Name: "outermost"})

@@ -143,7 +143,7 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 	if err != nil {
 		return err
 	}
-	// takeBefore removes the spans before end from rest, and returns them.
+	// takeBefore removes the spans before the address end from the list rest, and returns them.
 	takeBefore := func(end uint64) (parts []span) {
 		for len(rest) > 0 && rest[0].begin < end {
 			part := rest[0]
@@ -244,7 +244,7 @@ func (g *gaps) addTo(f *function, begin, end uint64) {
 	}
 }
 
-// A span is an address range with a single row, which words describes.
+// A span is an address range with a single row. The field words describes the row.
 type span struct {
 	begin, end uint64
 	words      string
