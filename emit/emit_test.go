@@ -72,7 +72,7 @@ func TestWidths(t *testing.T) {
 	}
 }
 
-// TestObject encodes two functions in any order as GNU as does: unsorted, without start addresses. The size is aligned.
+// TestObject encodes the FDEs of an object like GNU as: unsorted, and without start addresses. The size is aligned.
 func TestObject(t *testing.T) {
 	for _, pcrel := range []bool{false, true} {
 		b := build(t, Options{Align: 8, PCRel: pcrel})

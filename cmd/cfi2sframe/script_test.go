@@ -88,7 +88,7 @@ func tool(t testing.TB) string {
 	return filepath.Join(toolDir, "cfi2sframe")
 }
 
-// ignored are the signals that were ignored when the tests started, as under nohup. Package signal reports ignored
+// ignored lists the signals that were ignored when the tests started, as under nohup. Package signal reports ignored
 // signals correctly only until they are caught.
 var ignored []os.Signal
 

@@ -54,7 +54,7 @@ type Arch struct {
 	// instruction of each entry. pltByte stands for the operation that pushes the offset of that instruction's end.
 	PLTCFA []byte
 
-	// Epilogue recognizes the end of a function that realigns its stack, or is nil; see its type.
+	// Epilogue recognizes the end of a function that realigns its stack, or is nil; see the type Epilogue.
 	Epilogue Epilogue
 
 	MaxPage uint64 // largest page size in bytes

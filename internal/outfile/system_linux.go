@@ -90,7 +90,7 @@ const (
 	maxExtended      = 64 << 10 // maximum bytes of a value, and of all names (xattr(7))
 )
 
-// signatures are attributes that sign the old contents. The kernel recreates these attributes if needed.
+// signatures lists attributes that sign the old contents. The kernel recreates these attributes if needed.
 var signatures = []string{"security.ima", "security.evm"}
 
 // copyExtended copies the extended attributes of the old file, including the ACL, and removes an ACL inherited from the

@@ -10,7 +10,7 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// counts are the results of c/compare.c in a program: named numbers, and a tally for each address after which stacks
+// counts holds the results of c/compare.c in a program: named numbers, and a tally for each address after which stacks
 // differ.
 type counts struct {
 	n       map[string]uint64

@@ -39,7 +39,7 @@ type wantSums struct {
 // fromSource holds sums computed from testdata/asm: sizes of the instructions between directives that change the row.
 var fromSource = map[string]wantSums{
 	// In realign (50 bytes), the CFA is rsp+8 for 5 bytes, r10+0 for 14, *(rbp-8) for 25, r10+0 for 5, and rsp+8 for
-	// the ret, where rbp is saved at *(rbp+0). _start has no CFI.
+	// the ret, where CFI still says that rbp is saved at rbp+0. _start has no CFI.
 	"amd64/drap1": {
 		functions: 2, described: 53, withoutCFI: 14, code: 67, whole: [2]uint64{1, 2}, covered: [2]uint64{8, 53},
 	},
