@@ -90,8 +90,8 @@ func (m *move) planBytes(l *Layout) {
 	}
 }
 
-// placeUnloaded places the bytes that are not loaded after the new segment: contents, section names, section headers,
-// and bytes that no header describes.
+// placeUnloaded places the unloaded bytes after the new segment: contents, section names, section headers, and bytes
+// that no header describes.
 func (m *move) placeUnloaded(l *Layout) error {
 	p := m.p
 	end, known := l.contentEnds(m.t.tail, p.isOld)

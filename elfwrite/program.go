@@ -233,7 +233,7 @@ func (p *program) alignedTail() uint64 {
 	return from
 }
 
-// tailAlign returns the largest alignment of the sections at or after the file offset from. They are not loaded.
+// tailAlign returns the largest alignment of the sections at or after a file offset. None of them is loaded.
 func (p *program) tailAlign(from uint64) uint64 {
 	if len(p.f.Sections) == 0 {
 		return 1
@@ -266,8 +266,9 @@ func (p *program) unused(s elffile.Span, but ...elffile.Span) bool {
 	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 && c != 'X' })
 }
 
-// next returns the file offset of the first section or segment at or after off, or of the end of the segment that
-// contains the table. Without section headers, addresses in dynamic entries count as well. The old .sframe is ignored.
+// next returns the lowest file offset, at or after off, that is in a section, at the start of a segment, or at the end
+// of the segment that contains the table. Without section headers, addresses in dynamic entries count as well. The old
+// .sframe is ignored.
 func (p *program) next(off uint64) uint64 {
 	n := p.f.Size
 	if p.head != nil && fileSpan(p.head).End > off {

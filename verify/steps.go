@@ -41,7 +41,7 @@ const (
 	flowBranch
 	flowIndirect
 	flowReturn
-	flowReturnBy // a return for which execute first authenticates the return address or copies it to its register
+	flowReturnBy // a return; execute first authenticates the return address, or copies it to its register
 	flowTrap
 	flowUnknown
 )

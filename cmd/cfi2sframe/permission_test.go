@@ -66,7 +66,7 @@ func needAttributes(t *testing.T) {
 // A setting is a situation in which cp and cfi2sframe are compared. Scripts create it.
 type setting struct {
 	user                        user
-	folder, input, output, root string // scripts: the user runs output, root runs the other three
+	folder, input, output, root string // scripts; the one for the output runs as the user, the others as root
 }
 
 // likeCpSettings are the settings of TestLikeCp.

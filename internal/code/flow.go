@@ -7,7 +7,7 @@ import (
 	"cfi2sframe/internal/insn"
 )
 
-// A block is code that is entered only at its start. It extends to the next block, a jump or a return.
+// A block is code that is entered only at its start. It ends with a jump or a return, or before the next block.
 type block struct {
 	pc       uint64
 	in       state // before the first instruction, if seen

@@ -24,8 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// buildSplit runs commands, which build programs with separate debug files in a new directory. The function at returns
-// the path of a file in this directory, and sh runs further commands there.
+// buildSplit runs commands, which build programs with separate debug files in a new directory. It returns a function
+// that returns the path of a file in this directory, and a function that runs further commands there.
 func buildSplit(t *testing.T, commands string) (at func(name string) string, sh func(command string)) {
 	t.Helper()
 	for _, name := range []string{"gcc", "objcopy", "strip"} {

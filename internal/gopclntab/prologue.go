@@ -32,7 +32,7 @@ const (
 var prologues = map[elf.Machine]finder{elf.EM_X86_64: prologueAMD64, elf.EM_AARCH64: prologueAArch64}
 
 // prologue finds where the function saves the caller's frame pointer, and updates its rows. Go functions set up a frame
-// only in their prologues, and the slot is unchanged until the frame is removed.
+// only in their prologues, and the saved value is unchanged until the frame is removed.
 func (c *codeReader) prologue(fn *Function) {
 	if c.find == nil || len(fn.Rows) < 2 || fn.Rows[0].Frame != 0 {
 		return

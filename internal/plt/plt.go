@@ -42,7 +42,7 @@ type stubForms struct {
 	tokens []token
 	stubs  []form
 	entry  int32 // CFA - SP at the first instruction
-	// The letters of unconditional jumps are in leaving, those of no-ops and traps in padding.
+	// leaving lists the letters of unconditional jumps; padding lists those of no-ops and traps.
 	leaving, padding string
 	thunk            string // letters of the thunk that stubs may call, or ""
 }
@@ -313,7 +313,7 @@ func (w *walker) function(b []byte, pc uint64) bool {
 	return n > 0 && w.isJump(letters[n-1]) && !slices.Contains(letters, 0)
 }
 
-// direct records the direct jumps among the tokens of b, which starts at pc. Lazy stubs have none before a call.
+// direct records the direct jumps among the tokens of b, which starts at pc. Lazy stubs do not jump before a call.
 func (w *walker) direct(b []byte, pc uint64, letters []byte, starts []int) {
 	cfa, called := w.entry, false // called: after a call, so not executed
 	for i, letter := range letters {

@@ -251,8 +251,8 @@ func (l *lab) traces() error {
 // fewest caps the number of stacks from clients that capture only a few hundred per second of processor time.
 const fewest = 1000
 
-// compareAll compares count stacks of each client, spread over the programs, or, if count is 0, those of one run of
-// each program. The library does not continue with DWARF, so its stack ends at a frame without a row.
+// compareAll compares the given number of stacks of each client, spread over the programs, or, if that is 0, the stacks
+// of one run of each program. The library does not continue with DWARF, so its stack ends at a frame without a row.
 func (l *lab) compareAll(count int, quick bool) error {
 	table := kit.NewTable(os.Stdout, "client", "program", ">stacks", ">frames", ">differ", ">SFrame ends first",
 		">DWARF ends first")

@@ -11,7 +11,7 @@ import (
 )
 
 // refusing matches linkers that fail on objects with .sframe. lld and gold concatenate these sections, and reject FDEs
-// of discarded COMDAT groups; Zig's linker rejects all of them.
+// of discarded COMDAT groups; Zig's linker does not support the relocations of .sframe.
 const refusing = `(^|[.-])(lld|gold|zig)($|[.-])`
 
 // Refuses reports whether program is a linker that can fail on objects with .sframe, or a compiler that runs one for

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	bareSize  = 40 // size in bytes of bare, an assembly function without CFI
+	bareSize  = 40 // size in bytes of the assembly function, which has no CFI
 	alignment = 16 // shorter padding between functions without CFI counts as code
 )
 
