@@ -80,7 +80,7 @@ const (
 type Rules struct {
 	CFA        Rule
 	RA, FP, SP Rule
-	RAReg      uint64 // DWARF number of the return address column; RA is its rule
+	RAReg      uint64 // DWARF number of the return address column; field RA holds its rule
 	Sign       Sign
 }
 

@@ -44,7 +44,7 @@ func FuzzStructured(f *testing.F) {
 
 // compareRows compares the rows of a table with the expected rows.
 func compareRows(table *cfi.Table, want []generate.Row) error {
-	next := 0 // index in want of the first row not yet compared
+	next := 0 // index of the first expected row not yet compared
 	for fn := range table.Functions() {
 		rows := []cfi.Row{{Begin: fn.Begin, End: fn.End}}
 		if fn.Err() == nil {

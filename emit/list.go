@@ -23,7 +23,7 @@ type list struct {
 type lists struct {
 	data  []byte
 	all   []list
-	index map[uint64]uint32 // indexes in all by hash of the bytes; nil if lists are not shared
+	index map[uint64]uint32 // index of each list by the hash of its bytes; nil if lists are not shared
 	size  uint64            // size in the section, in bytes
 }
 
@@ -43,8 +43,7 @@ func newLists(share bool, n int) lists {
 // bytes returns the bytes of a list.
 func (l *lists) bytes(e *list) []byte { return l.data[e.off:][:e.size] }
 
-// add adds the FRE list of an FDE of the given class; the FDE starts at the first of the places. It returns the index
-// of the list.
+// add adds the FRE list of an FDE of the given class; the FDE starts at places[0]. It returns the index of the list.
 func (l *lists) add(b *Builder, class uint16, places []place) uint32 {
 	var list sframe.List
 	begin := -places[0].gap // cancels the gap before the first place

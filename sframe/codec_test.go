@@ -46,7 +46,7 @@ func TestRows(t *testing.T) {
 		{V2, AMD64Little, Row{CFA: sp(math.MinInt32)}, false, "\x43\x00\x00\x00\x80"},
 		{V2, AMD64Little, Row{CFA: sp(8), FP: slot(math.MinInt16)}, false, "\x25\x08\x00\x00\x80"},
 		{V2, AMD64Little, Row{Outermost: true}, false, "\x00"},
-		{V2, AMD64Little, Row{CFA: sp(8), RA: slot(-16)}, false, no}, // the header fixes the RA
+		{V2, AMD64Little, Row{CFA: sp(8), RA: slot(-16)}, false, no}, // the header gives a fixed RA offset
 		{V2, AMD64Little, Row{CFA: at(10, 0)}, false, no},
 		{V2, AMD64Little, Row{CFA: deref(6, -8)}, false, no},
 		{V2, AMD64Little, Row{CFA: sp(8), FP: reg(3)}, false, no},

@@ -253,7 +253,7 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
-// TestGoTable withdraws the rows of a function in Go's table. The gap must say why they are withdrawn.
+// TestGoTable withdraws the rows of a function in Go's table. The gap must give the reason for withdrawing the rows.
 func TestGoTable(t *testing.T) {
 	path := goprog.Build(t, "CGO_ENABLED=0", "-ldflags=-s -w")
 	table := must.Get(cfi.Load(elftest.Parse(t, testfile.Read(t, path)), cfi.GoPCLNTab, nil))(t)

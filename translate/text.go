@@ -28,7 +28,7 @@ func NewRuleWriter(id sframe.ABI) *RuleWriter {
 	return &RuleWriter{a}
 }
 
-// Rule formats the rule that causes the gap. If no rule does, it returns "".
+// Rule formats the rule that causes the gap, or returns "" if the gap is not caused by a rule.
 func (w *RuleWriter) Rule(g *Gap) string {
 	r := &g.Rule
 	switch {

@@ -310,7 +310,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestColumns describes two functions by the same rows. Their CIEs differ only in the return address column.
+// TestColumns describes two functions with the same rows. Their CIEs differ only in the return address column.
 func TestColumns(t *testing.T) {
 	table := aarch64.cfi(t, function{begin: 0x1000, end: 0x1010}, function{begin: 0x1010, end: 0x1020, column: 17})
 	row := one(sframe.Row{CFA: at(sframe.SP, 0)})
@@ -421,7 +421,7 @@ func TestManyBlocks(t *testing.T) {
 	}
 }
 
-// TestManyRows checks the limit on rows that FDEs share.
+// TestManyRows checks the limit on the total number of rows if FDEs share them.
 func TestManyRows(t *testing.T) {
 	d := fde{sframe.FDE{Start: 0x1000, Size: 0x10}, []sframe.FRE{{Row: sframe.Row{CFA: at(sframe.SP, 8)}},
 		{Start: 1, Row: sframe.Row{CFA: at(sframe.SP, 16)}}}}
@@ -530,7 +530,8 @@ func TestSplit(t *testing.T) {
 		fns = append(fns, function{begin: 0x1000 + 0x100*i, end: 0x1100 + 0x100*i})
 	}
 	row := one(sframe.Row{CFA: at(sframe.SP, 8)})
-	whole := func(first, size uint64, left ...int) (fdes []fde) { // an FDE for each function that is not listed in left
+	// whole returns an FDE for each function whose index is not in the list left.
+	whole := func(first, size uint64, left ...int) (fdes []fde) {
 		for i := range uint64(6) {
 			if !slices.Contains(left, int(i)) {
 				fdes = append(fdes, fde{sframe.FDE{Start: 0x1000 + 0x100*i, Size: 0x100}, row})

@@ -20,7 +20,7 @@ import (
 var ErrGo = errors.New("the rows of .gopclntab contradict the code")
 
 // Go compares the rows from the table of a Go program with that table and with the code. For each function whose rows
-// are not proved, it passes the reason to wrong. An error, which may be ErrGo, concerns the whole table.
+// are not proved, it calls the callback wrong with the reason. An error, which may be ErrGo, concerns the whole table.
 func Go(t *cfi.Table, f *elffile.File, wrong func(fn *cfi.Function, what string)) error {
 	if !slices.ContainsFunc(t.Sources, func(s cfi.SourceInfo) bool { return s.Name == goSection }) {
 		return nil
@@ -154,13 +154,13 @@ func (g *goTable) word(off uint64) (uint32, bool) {
 // long returns the 8-byte number at an offset in the header.
 func (g *goTable) long(off int) uint64 { return g.file.Order.Uint64(g.b[off:]) }
 
-// A goFrame holds the size of the frame in bytes from a pc on. The pc is relative to the function.
+// A goFrame holds the size in bytes that the frame has from a pc on. The pc is relative to the function.
 type goFrame struct {
 	pc   uint64
 	size int64
 }
 
-// goFrames holds the frames of a function. The first applies from the start of the function.
+// goFrames holds the frame sizes of a function. The first size applies from the start of the function.
 type goFrames []goFrame
 
 // sizeAt returns the size of the frame at a pc relative to the function.

@@ -76,7 +76,7 @@ type abi struct {
 	machine        elf.Machine
 	big            bool // big-endian
 	sp, fp, ra, pc uint64
-	fixedRA        int8  // offset of RA from the CFA in bytes; 0: tracked per row
+	fixedRA        int8  // fixed RA offset from the CFA in bytes; 0: tracked per row
 	caller         int64 // caller's SP - CFA in bytes
 	// spSaved reports whether a rule for SP only locates its save slot; the caller's SP is the CFA plus the field
 	// caller, whatever the rule.

@@ -11,7 +11,7 @@ import (
 // A value is what is known about the 64-bit contents of a register or stack slot.
 type value struct {
 	kind kind
-	reg  uint8  // for entryValue: register; for entry and target: size of table entries in bytes, or backward
+	reg  uint8  // for entryValue: register; for entry and target: bytes per table entry, or the constant backward
 	site uint16 // for aligned and target: index in sites; for label: index in sets
 	off  int32
 }
@@ -20,7 +20,7 @@ type kind uint8
 
 const (
 	unknown    kind = iota
-	entryValue      // value of register reg at function entry; off is 0 or signed
+	entryValue      // value of register reg at function entry; off is 0 or the constant signed
 	frame           // CFA + off
 	aligned         // an address below the CFA, aligned by the instruction with index site, plus off
 	constant        // off

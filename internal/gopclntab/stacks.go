@@ -56,7 +56,7 @@ func (c *codeReader) onStacks(fn *Function, final bool) {
 	}
 }
 
-// withoutFP removes the rows starting with the first that relies on the frame pointer.
+// withoutFP makes the first row that relies on the frame pointer unknown, and removes the rows after it.
 func (fn *Function) withoutFP() {
 	if i := slices.IndexFunc(fn.Rows, func(r Row) bool { return r.Base == OfFP }); i >= 0 {
 		fn.Rows = fn.Rows[:i+1]

@@ -340,7 +340,7 @@ func TestEachRead(t *testing.T) {
 	}
 }
 
-// A once reader fails once, after the given number of reads.
+// The type once is a reader that fails a single time, after the given number of reads.
 type once struct {
 	io.ReaderAt
 	left   int

@@ -112,7 +112,8 @@ func (h *harness) failEach(s *scenario, f *fault) error {
 	}
 }
 
-// killEach kills cfi2sframe at each system call on files. It returns how many kills leave a second name.
+// killEach kills cfi2sframe at each system call on files. It returns the numbers of kills and of temporary names that
+// they leave.
 func (h *harness) killEach(s *scenario) (kills, left int, err error) {
 	kill := &fault{action: action{signals: []syscall.Signal{syscall.SIGKILL}}}
 	for nth := 0; ; nth++ {

@@ -52,7 +52,7 @@ func found(r *Report) []string {
 }
 
 // TestLies expects each wrong rule in the CFI of a program to be reported at the right instructions, and no findings in
-// the same program with correct CFI. The source gives the numbers of steps.
+// the same program with correct CFI. The expected numbers of steps follow from its source.
 func TestLies(t *testing.T) {
 	made := Options{Made: []sframe.Version{sframe.V2, sframe.V3}}
 	r := trace(t, made, lies(t, 1))

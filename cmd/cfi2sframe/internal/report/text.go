@@ -87,7 +87,7 @@ func (g *Gap) String() string {
 	return s
 }
 
-// function names the function that contains the gap, or gives its address.
+// function returns the name or the address of the function that contains the gap.
 func (g *Gap) function() string {
 	if g.Function == "" {
 		return fmt.Sprintf("function at %s%#x", inSection(g.Section), g.Begin-g.Offset)
