@@ -110,7 +110,7 @@ func hasSFrame(f *elffile.File) bool {
 }
 
 // FindSection is like ReadSection, but decodes reserved bytes if symbols START:END are given, or if the file has the
-// kernel's symbols and no header for a section.
+// kernel's symbols and no headers for .sframe.
 func FindSection(f *elffile.File, symbols string) (*sframe.Section, error) {
 	if symbols = symbolsOf(f, symbols); symbols != "" {
 		return readInto(f, symbols)

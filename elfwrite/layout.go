@@ -56,7 +56,7 @@ type Layout struct {
 	shstrndx uint32
 	off      uint64 // file offset of .sframe
 	copies   []extent
-	moves    []extent       // copied after clearing the ranges listed in zeros
+	moves    []extent       // copied after the ranges in the field zeros are cleared
 	zeros    []elffile.Span // cleared in the new file
 	patches  []patch
 }

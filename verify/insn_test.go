@@ -43,7 +43,7 @@ func TestDecoders(t *testing.T) {
 		}
 		switch {
 		case !ok:
-			if want.Target == 0 { // jumps with 16-bit operands are unknown
+			if want.Target == 0 { // jumps with 16-bit operands are not decoded
 				bad("known", false, true)
 			}
 		case in.size != want.Size:

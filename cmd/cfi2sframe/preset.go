@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A preset is the format that a reader reads.
+// A preset holds the format for a reader, and what else the reader supports.
 type preset struct {
 	name string
 	convert.Format

@@ -149,7 +149,7 @@ func assembleFor(t *testing.T, m elf.Machine, sources []source, as ...string) []
 	return texts
 }
 
-// pushes returns the rows for n one-byte pushes at pc, in a function that has pushed before.
+// pushes returns the rows for n one-byte push instructions at pc, in a function that has already executed others.
 func pushes(pc, n, before int) string {
 	var s []string
 	for i := range n {

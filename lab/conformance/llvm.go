@@ -63,7 +63,7 @@ func object(q *vector.Question) []byte {
 	return o.Bytes()
 }
 
-// An llvmSection is llvm-readobj's output for a section. llvm-readobj labels an FP offset in use "unused".
+// An llvmSection is llvm-readobj's output for a section. llvm-readobj prints "unused" even if the FP offset is used.
 type llvmSection struct {
 	Header struct {
 		FixedFP int64 `json:"CFA fixed FP offset (unused)"`

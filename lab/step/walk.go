@@ -473,7 +473,7 @@ func (w *walk) check(a *answer, r *registers, is *caller) (wrong string, got cal
 type diff struct {
 	diffKey
 	steps  uint64
-	target uint64 // steps before a jump to the frame that the wrong answer describes
+	target uint64 // steps that preceded a jump to the frame that the wrong answer describes
 	truth  string // at the first step
 }
 

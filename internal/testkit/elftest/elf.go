@@ -237,7 +237,7 @@ func (p *Patcher) NewSections(n int, fill func(i, header int)) {
 	p.Put16(EhShnum, uint16(n))
 }
 
-// CopySection copies the named section's header to off.
+// CopySection copies the named section's header to the file offset off.
 func (p *Patcher) CopySection(off int, name string) {
 	copy(p.B[off:], p.B[p.Section(name):][:elffile.SectionSize])
 }

@@ -79,7 +79,7 @@ func Function(f *elffile.File, pc uint64) string {
 	return name
 }
 
-// A Result counts the code that a linked file's .sframe covers, lacks or gets wrong. Sizes are in bytes of code.
+// A Result counts the code that a linked file's .sframe covers, omits or gets wrong. Sizes are in bytes of code.
 type Result struct {
 	*convert.Comparison
 	Direct uint64 // covered by converting the linked file, including PLT stubs without CFI, excluding padding

@@ -155,7 +155,7 @@ func TestOutputsOfLinkers(t *testing.T) {
 	}
 }
 
-// TestOwnScript checks the options that name a script according to GNU ld's manual, and others with the same prefix.
+// TestOwnScript checks the options for scripts in GNU ld's manual, and other options with the same prefixes.
 func TestOwnScript(t *testing.T) {
 	for line, want := range map[string]bool{
 		"":                               false,

@@ -13,8 +13,8 @@ import (
 // every program and library. Much of this code has no CFI, whatever the compiler flags, and stack traces rarely include
 // it.
 
-// startupNames are the functions in crti.o and crtbegin.o of glibc, musl and the BSDs, of GCC and of LLVM. entryNames
-// are those in crt1.o, which programs may also define themselves.
+// startupNames are the functions in crti.o and crtbegin.o from glibc, musl, the BSDs, GCC and LLVM. entryNames are the
+// entry points in crt1.o, which programs may also define themselves.
 var (
 	startupNames = []string{
 		"call_weak_fn", "_init", "_fini", "deregister_tm_clones", "register_tm_clones", "__do_global_dtors_aux",
