@@ -46,7 +46,7 @@ type Layout struct {
 
 	f        *elffile.File
 	program  *program                           // for Plan and PlanRemoval, or nil
-	resize   func(size uint64) (*Layout, error) // Resize for the layouts of other functions, or nil
+	resize   func(size uint64) (*Layout, error) // for PlanDetached and PlanInto, or nil
 	phoff    uint64                             // offset of the program header table
 	progs    []elf.Prog64
 	sections []elf.Section64   // in their new order

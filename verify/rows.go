@@ -318,7 +318,7 @@ func (c *checker) byCFI() (f frameState, err error) {
 	return f, nil
 }
 
-// implied reports whether the CFA implies the caller's SP despite the rule.
+// implied reports whether the caller's SP follows from the CFA although SP has the given rule.
 func (c *checker) implied(rule *cfi.Rule) bool {
 	switch rule.Rule {
 	case cfi.RuleArchitectural:

@@ -185,7 +185,7 @@ func (d *destination) isFile(info fs.FileInfo) bool {
 	return d != nil && d.info != nil && info.Mode()&fs.ModeDevice == 0 && os.SameFile(info, d.info)
 }
 
-// usageError returns err if it is a usage error. A system error is printed instead, and sets the exit status.
+// usageError returns err if it is a usage error. If it is a system error, it is printed, and the exit status is set.
 func (c *call) usageError(err error) error {
 	if !outfile.OfMachine(err) {
 		return err

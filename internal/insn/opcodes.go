@@ -17,8 +17,8 @@ const (
 
 // What opcodes write: nothing that matters (.), the byte (b) or the whole (E) of r/m, the byte (g) or the whole (G) of
 // the other register of ModRM, both (x, X), rax (A), rax and rdx (D), the register in the opcode (R, or r for a byte),
-// the registers of string instructions (S), or memory only (s, M). Methods oneByte and twoByte handle opcodes that
-// need more (*).
+// the registers of string instructions (S), or memory only (s, M). Methods oneByte and twoByte handle opcodes
+// whose effects no letter describes (*).
 const (
 	oneByteWrites = "b*g*A*--bEgGAA--" + "bEgGAA--bEgGAA--" + "bEgGA*--b*g*A*--" + "b*g*AA--......--" +
 		"----------------" + "****************" + "---*----*G*G----" + "****************" +

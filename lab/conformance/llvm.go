@@ -22,7 +22,7 @@ var llvmHello = vector.Hello{
 	Reader: "llvm-readobj 23", Formats: []string{"2", "2e1"}, ABIs: []string{"amd64", "aarch64", "aarch64_be", "s390x"},
 }
 
-// llvm answers a question from the output of llvm-readobj (a command) for a file with the section.
+// llvm runs llvm-readobj (the command in words) on a file with the section, and answers q from its output.
 func llvm(words []string, q *vector.Question, file string) vector.Reply {
 	if err := os.WriteFile(file, object(q), 0o666); err != nil {
 		return vector.Reply{Refused: err.Error()}

@@ -96,7 +96,7 @@ type thread struct {
 	sp    uint64
 	// moving is true from the time SP points to a different stack until code that belongs to that stack runs. In
 	// the meantime, thread.left collects wrong answers, including those for the previous frame, and thread.from is the
-	// true caller of that frame. It is restored when a call made in the meantime returns (Go's systemstack).
+	// true caller of that frame; moving and from are restored after calls made in the meantime (Go's systemstack).
 	moving bool
 	left   doubts
 	from   caller
