@@ -361,7 +361,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestAmbiguous checks for which FDEs readers disagree.
+// TestAmbiguous expects only FDEs that readers interpret differently to be ambiguous.
 func TestAmbiguous(t *testing.T) {
 	for _, tt := range []struct {
 		fde  FDE

@@ -268,7 +268,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestPlacesApart checks the same CFI in two sections of an object. The second section is aligned to less than 16
+// TestPlacesApart checks identical CFI in two sections of an object. The second section is aligned to less than 16
 // bytes.
 func TestPlacesApart(t *testing.T) {
 	f := fileOf(t, elf.ET_REL, elf.EM_X86_64, amd64.order, region{name: ".a", code: make([]byte, 0x10), apart: true},

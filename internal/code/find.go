@@ -223,7 +223,7 @@ func (f *finder) refer(in *insn.Inst) {
 	}
 }
 
-// follow marks the code reachable from the leaders in work.
+// follow marks the code reachable from the pending leaders.
 func (f *finder) follow() {
 	for len(f.work) > 0 {
 		pc := f.work[len(f.work)-1]

@@ -369,7 +369,7 @@ func (w *flow) sum(x, y value) value {
 	return x.plus(int64(y.off))
 }
 
-// site returns the index in sites of a number, which it adds if necessary.
+// site returns the index of a number in sites, and adds the number if necessary.
 func (w *flow) site(n int64) (uint16, bool) {
 	i, ok := w.siteIndex[n]
 	if !ok && len(w.sites) <= math.MaxUint16 {

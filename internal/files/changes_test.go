@@ -16,7 +16,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A disturbance is a context that calls a function the nth time it is checked.
+// A disturbance is a context that calls the function do once: at the first check after the given number of checks.
 type disturbance struct {
 	context.Context
 	do    func()
@@ -44,7 +44,7 @@ func TestChangedInput(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	copyFixture(t, in)
-	ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // check 1 precedes opening the file
+	ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // the file is opened after check 1
 		f := must.Get(os.OpenFile(in, os.O_WRONLY, 0))(t)
 		defer f.Close()
 		must.Get(f.WriteAt([]byte{1}, 0x900))(t)

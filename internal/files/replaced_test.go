@@ -65,7 +65,7 @@ func TestReplacedInput(t *testing.T) {
 		copyFixture(t, filepath.Join(dir, "victim"))
 		testfile.Write(t, filepath.Join(dir, "new"), "a new file")
 		var after map[string]string
-		ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // check 1 precedes opening the file
+		ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // the file is opened after check 1
 			must.Do(t, tt.do(dir, in))
 			after = tree(t, dir)
 		}}

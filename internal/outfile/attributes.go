@@ -55,7 +55,7 @@ func (o *File) copyAttributes() error {
 	return nil
 }
 
-// changeOwner sets the owner and group to those in want.
+// changeOwner sets the owner and group of the new file, unless they are already as wanted.
 func (o *File) changeOwner(want fs.FileInfo) error {
 	have, err := o.Stat()
 	if err != nil {

@@ -52,7 +52,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCompare allows a change only if it also occurs in the original.
+// TestCompare allows a tool to change the converted file only in the way in which it changes the original.
 func TestCompare(t *testing.T) {
 	old := map[string]string{".text": "a", ".dynamic": "NEEDED 1"}
 	rpath := map[string]string{".text": "a", ".dynamic": "RUNPATH 2"}
