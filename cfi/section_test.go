@@ -281,8 +281,8 @@ func TestInstructions(t *testing.T) {
 		{"column FP, undefined", "\x06\x0c\x07\x08", "\x07\x06", sp + "u, FP u, SP none"},
 		{"column FP, restored", "\x06\x0c\x07\x08", "\x86\x01\xc6\x83\x02", sp + "none, FP none, SP none"},
 
-		// GNU as moves instructions before a function's first advance into the CIE (PR gas/33170). libgcc, gdb and
-		// LLVM's libunwind remove the rule of a register that is restored there.
+		// GNU as moves into the CIE those instructions of a function that precede the first advance_loc (PR gas/33170).
+		// libgcc, gdb and LLVM's libunwind remove the rule of a register that is restored there.
 		{"restore in the CIE", "\x10\x0c\x07\x08\xc6", "", sp + "none, FP none, SP none"},
 		{"restore_extended in the CIE", "\x10\x0c\x07\x08\x06\x06", "", sp + "none, FP none, SP none"},
 		{"restore after a rule", "\x10\x0c\x07\x08\x86\x02\xc6", "", sp + "none, FP none, SP none"},

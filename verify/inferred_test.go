@@ -22,7 +22,7 @@ import (
 // dwarfNames lists registers by DWARF number (System V ABI for AMD64, figure 3.36).
 var dwarfNames = strings.Fields("ax dx cx bx si di bp sp r8 r9 r10 r11 r12 r13 r14 r15")
 
-// claims assembles a program with GNU as, in which rows precede instructions: "sp+16 -16" means that the CFA is rsp+16
+// claims assembles, with GNU as, a program in which rows precede instructions: "sp+16 -16" means that the CFA is rsp+16
 // and the caller's frame pointer is saved at CFA-16, and "sp+16 lost" that it is lost. The line "fn" starts a function,
 // "fn apart" a function of a different component, and "gap" code without rows. "targets a b" precedes an indirect jump,
 // and "stops" a call that does not return.

@@ -8,8 +8,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// Source: zSeries ELF ABI supplement, for register numbers, and the register save area of 160 bytes at the top of a
-// caller's stack. A call leaves the return address in r14.
+// Source: zSeries ELF ABI supplement, for the register numbers and the register save area of 160 bytes at the top of
+// the caller's stack. A call leaves the return address in r14.
 func init() {
 	abis[sframe.S390XBig] = abi{
 		machine: elf.EM_S390, big: true, sp: 15, fp: 11, ra: 14, pc: noReg,

@@ -1,5 +1,5 @@
-// Command cfi2sframe adds an SFrame section to ELF files, made from their DWARF call
-// frame information.
+// Command cfi2sframe makes SFrame sections from the DWARF call frame information of ELF files,
+// and adds them to the files.
 package main
 
 import (

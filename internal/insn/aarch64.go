@@ -98,7 +98,7 @@ func (d *aarch64) simple(list []pattern) bool {
 	return false
 }
 
-// immediateForms lists data-processing instructions with an immediate operand, except those that immediate handles.
+// immediateForms lists data-processing instructions with an immediate operand that are not handled in immediate().
 var immediateForms = []pattern{
 	{0x7f800000, 0x31000000, 'd'}, {0x7f800000, 0x71000000, 'd'}, // adds, subs
 	{0xbf800000, 0x11000000, 's'},                                // 32-bit add, sub
@@ -146,7 +146,7 @@ func (d *aarch64) immediate() bool {
 	return d.simple(immediateForms)
 }
 
-// registerForms lists data-processing instructions with register operands, including some that register handles.
+// registerForms lists data-processing instructions with register operands, including some that register() handles.
 var registerForms = []pattern{
 	{0x9f000000, 0x8a000000, 'd'}, {0x9f008000, 0x0a000000, 'd'}, // and, orr and others
 	{0x9fa00000, 0x8b000000, 'd'}, {0x9fe00000, 0x8b800000, 'd'}, // add and others, by shift amount and type

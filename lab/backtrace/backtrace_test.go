@@ -367,8 +367,8 @@ func TestExceptions(t *testing.T) {
 // edges is the command that compiles edges.c.
 const edges = "gcc -std=gnu11 -O2" + strict + " edges.c -o edges -pthread -Wl,--build-id"
 
-// TestOtherMachines runs the same programs, and the cases of edges.c that depend on the machine, on aarch64, with
-// signed return addresses, and on s390x.
+// TestOtherMachines runs the same programs, and the cases of edges.c that depend on the machine, on aarch64 (with
+// signed return addresses) and on s390x.
 func TestOtherMachines(t *testing.T) {
 	for _, m := range []struct{ machine, flags, loader string }{
 		{"aarch64", " -mbranch-protection=standard", "ld-linux-aarch64.so.1"}, {"s390x", "", "ld64.so.1"},

@@ -1,7 +1,7 @@
-// Package readback compares an .sframe with the CFI that it was made from, as a stack tracer would read it: pc by pc,
-// with sframe.Lookup or another reader. It shares no code with package verify. Values are strings such as [r7+8-16]
-// rather than numbers; two rules are equal if their strings are equal. Thus, different rules never compare equal by
-// chance, and error messages show the rules themselves.
+// Package readback compares an .sframe with the CFI that it was made from, pc by pc. It reads the .sframe as a stack
+// tracer would: with sframe.Lookup or another reader. It shares no code with package verify. Values are strings such as
+// [r7+8-16] rather than numbers; two rules are equal if their strings are equal. Thus, different rules never compare
+// equal by chance, and error messages show the rules themselves.
 package readback
 
 import (
