@@ -181,7 +181,7 @@ func (p *parser) cie(off uint64) *cie {
 	return c
 }
 
-// minCIE is the minimum number of bytes that a CIE subtracts from parser.room.
+// minCIE is the minimum number of bytes by which a CIE reduces parser.room.
 const minCIE = 16
 
 // decodeCIE decodes the CIE at off. If the total size of the CIEs exceeds that of the section, they overlap, and

@@ -70,7 +70,7 @@ func sorted(list []uint64) []uint64 {
 }
 
 // isPlausible reports whether the code at pc decodes up to an instruction that does not fall through, or to code
-// already reached. Code that starts with a jump to a register is not plausible: it belongs to another table.
+// already reached. Code that starts with a jump through a register is not plausible: it belongs to another table.
 func (f *finder) isPlausible(pc uint64) bool {
 	if in, ok := f.decode(pc); ok && in.Op == insn.JumpReg {
 		return false

@@ -78,8 +78,8 @@ func Convert(ctx context.Context, in, out string, opt Options) (*Result, error) 
 // A Job is one file of a batch.
 type Job struct {
 	In string
-	// Result is nil after an error, and for a second name of a file that was already converted, unless the file is
-	// unchanged.
+	// Result is nil after an error. For another name of a file that was already converted, Result is set only if the
+	// file is unchanged.
 	Result *Result
 	// Err says why the result was not written, or may be lost. If Err is ErrRefused, Result is set.
 	Err error

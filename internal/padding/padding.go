@@ -36,7 +36,7 @@ type instructionSet struct {
 	// pad returns the size in bytes of the no-op, trap or zeros at the start of b, and whether execution continues
 	// after it. For other code, the size is 0.
 	pad func(b []byte) (size int, runs bool)
-	// minNoOp is the minimum size in bytes of the no-ops in padding from assemblers, except for one of them.
+	// minNoOp is the minimum size in bytes of no-ops in padding from assemblers; one no-op may be smaller.
 	minNoOp int
 	// mayEnd reports whether the instruction at the end of b may end a function: a jump, a call that may not return, a
 	// return or a trap.

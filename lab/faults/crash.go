@@ -24,7 +24,7 @@ type disk struct {
 }
 
 var disks = []disk{
-	// Without this option, ext4 writes a file's contents before it replaces another file.
+	// Without noauto_da_alloc, ext4 writes a file's contents before the file replaces another.
 	{"ext4", "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0", 64 << 20, "loop,noauto_da_alloc", "loop", true},
 	{"xfs", "mkfs.xfs -q", 320 << 20, "loop", "loop,nouuid", true},
 	// The log contains only synced files, and waiting for the next commit would take too long.
