@@ -465,7 +465,7 @@ func (f *File) checkRange(where string, off, n uint64) error {
 // maxContent bounds the size in bytes of contents that are read at once, after decompression.
 const maxContent = 128 << 20
 
-// ReadAt returns n bytes at a file offset. The given name identifies them in errors.
+// ReadAt returns n bytes at a file offset. The given name identifies these bytes in errors.
 func (f *File) ReadAt(name string, off, n uint64) ([]byte, error) {
 	if err := f.checkRange(name, off, n); err != nil {
 		return nil, err
@@ -477,7 +477,7 @@ func (f *File) ReadAt(name string, off, n uint64) ([]byte, error) {
 	return b, f.ReadInto(name, b, off)
 }
 
-// ReadInto reads len(b) bytes at a file offset into b. The given name identifies them in errors.
+// ReadInto reads len(b) bytes at a file offset into b. The given name identifies these bytes in errors.
 func (f *File) ReadInto(name string, b []byte, off uint64) error {
 	if err := f.readAt(b, off); err != nil {
 		return errorf(name, off, "%v", err)

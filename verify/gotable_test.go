@@ -109,8 +109,8 @@ func (g *goProgram) file(t *testing.T) *elffile.File {
 	return f
 }
 
-// wrongIn loads the rows of program g, checks them against program other, and returns the errors, keyed by index of the
-// function.
+// wrongIn loads the rows of one program, g, checks them against another program, and returns the errors, keyed by index
+// of the function.
 func wrongIn(t *testing.T, g, other *goProgram) (map[int]string, error) {
 	t.Helper()
 	table := must.Get(cfi.Load(g.file(t), cfi.GoPCLNTab, nil))(t)

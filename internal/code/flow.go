@@ -339,7 +339,7 @@ func (w *flow) summarize() bool {
 		}
 		add(i, mask)
 	}
-	// Each change is propagated once: a block has at most one per register.
+	// Each change is propagated once, and a block has at most one change per register.
 	for _, i := range w.executed {
 		add(i, w.b(i).writes&^(1<<w.machine.sp))
 		for _, list := range w.b(i).followers() {
@@ -532,8 +532,8 @@ func (w *flow) excludes() bool {
 }
 
 // referUnreached decodes each range of unreached code from its start, and records the addresses to which it refers.
-// They may be the addresses of tables that follow other tables. Data mistaken for code can only shorten a table, whose
-// other targets have the same state.
+// They may be the addresses of tables that follow other tables. Data mistaken for code can only shorten a table, which
+// does no harm: its other targets have the same state.
 func (w *flow) referUnreached() {
 	for _, r := range w.unmarked(Unreached) {
 		for pc := r.Begin; pc < r.End; {

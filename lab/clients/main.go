@@ -78,7 +78,7 @@ func (l *lab) build() error {
 	if err := os.CopyFS(l.sources, os.DirFS("lab/clients/c")); err != nil {
 		return err
 	}
-	program := filepath.Join(l.sources, "cgo.go") // a .txt file there, or go vet would build the C files
+	program := filepath.Join(l.sources, "cgo.go") // .txt in lab, or go vet would build the C files
 	if err := os.Rename(program+".txt", program); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func Command() *kit.Command {
 	return c
 }
 
-// commands returns the commands of the selected readers: of all if words is "all", and of our own if it is empty.
+// commands returns the commands of the readers that the given words select: "all" selects all, no words our own.
 func commands(words []string) [][]string {
 	switch {
 	case len(words) == 0:
