@@ -27,7 +27,7 @@ func (r *references) markCode(first, last uint64) {
 	}
 }
 
-// References is like the function References for the old file. It does not repeat the scan if Plan did one with
+// References is the function References, applied to the old file. It does not repeat the scan if Plan did one with
 // Options.Refers set to refers.
 func (l *Layout) References(refers func(first, last uint64)) error {
 	if l.program == nil || l.program.refs == nil {

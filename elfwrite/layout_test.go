@@ -164,7 +164,7 @@ f\n: ret
 	}
 }
 
-// TestPropertyMoves converts a program with a private note, which stays. There is room for the program
+// TestPropertyMoves converts a program with a private note, which must not move. There is room for the program
 // headers only if .note.gnu.property moves, and with it PT_GNU_PROPERTY; the PT_NOTE for the same note is dropped.
 func TestPropertyMoves(t *testing.T) {
 	peer.Binutils(t, "2.40") // other versions of ld sort the notes differently
@@ -251,8 +251,8 @@ func TestFewBytesMove(t *testing.T) {
 // TestSectionAfterHeaders replaces an .sframe that lld placed directly after the program headers: its bytes become
 // space for headers.
 func TestSectionAfterHeaders(t *testing.T) {
-	// lld leaves space for one program header. The old section is smaller than a second program header, as large, or
-	// larger.
+	// lld leaves space for one program header. The old section is smaller than a second program header,
+	// the same size, or larger.
 	for _, size := range []int{40, elffile.ProgSize, 400} {
 		old := assemble(t, fmt.Sprintf(".globl f\nf: ret\n.section .sframe,\"a\",@%#x\n.balign 8\n.short %#x\n"+
 			".fill %d, 1, 0x5a\n", sframe.SHTGNUSFrame, sframe.Magic, size-2), "ld.lld", "-shared", "--build-id=none")
@@ -353,7 +353,8 @@ func TestHeadMoves(t *testing.T) {
 		t.Errorf("%d bytes of code have moved; layout %+v, error %v", moved, l, err)
 	}
 
-	// Nor does code move if the next segment starts where the head ends in the file, and a .bss before it.
+	// Nor does code move if the head ends where the next segment starts in the file, and the offset of a segment
+	// without contents (.bss) is within the head.
 	next := elftest.Patch(t.Fatalf, old)
 	bss := next.Segment(elf.PT_GNU_STACK, 0)
 	next.Prog(bss, elf.PT_LOAD, 0x100, 0x7000100, 0)
@@ -484,8 +485,8 @@ func TestRenumber(t *testing.T) {
 }
 
 // TestHeadGrows converts a file without section headers whose program headers end 56 bytes before the end of a page.
-// Their segment can grow up to the first page of the next segment in memory, however much space the file has, unless it
-// contains data.
+// If their segment is read-only and has no .bss, it can grow up to the first page of the next segment in memory,
+// regardless of the space in the file.
 func TestHeadGrows(t *testing.T) {
 	const num = 71
 	for _, tt := range []struct {
@@ -691,8 +692,8 @@ func TestManySections(t *testing.T) {
 	}
 }
 
-// TestBegin writes the first part of a file before the size of .sframe is known, with a layout that has the same ranges
-// or with a different layout, and then the rest.
+// TestBegin writes the first part of a file before the size of .sframe is known, and then the rest. The first part is
+// from the layout for a size of 0, or from a layout with different ranges.
 func TestBegin(t *testing.T) {
 	section := content(304)
 	ranges := Layout{off: 64, copies: []extent{{0, 0, 64}, {0, 64, 1}}}

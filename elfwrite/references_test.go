@@ -82,7 +82,8 @@ func TestSymbolInSection(t *testing.T) {
 	}
 }
 
-// addRelocations adds a relocation section: if flags contains SHF_ALLOC, for loaders, otherwise as kept by a linker.
+// addRelocations adds a section of dynamic relocations if flags contains SHF_ALLOC, otherwise of relocations that a
+// linker kept (--emit-relocs).
 func addRelocations(p *elftest.Patcher, typ elf.SectionType, flags elf.SectionFlag, link, info int, entries []byte) {
 	p.SectionIn(typ, flags, uint64(p.Append(entries)), 0, uint64(len(entries)))
 	h := p.Header(int(p.U16(elftest.EhShnum)) - 1)
@@ -166,8 +167,8 @@ func TestKeptRelocations(t *testing.T) {
 	}
 }
 
-// TestRelocationTables marks the fields and targets of relocations: with addends, with addends in the fields, with a
-// symbol, and as bitmaps (DT_RELR of the ELF gABI: an address, or 63 bits for the words after it).
+// TestRelocationTables marks the fields and targets of relocations with explicit and implicit addends (RELA, REL), with
+// and without a symbol, and encoded as DT_RELR (ELF gABI: an address, or 63 bits for the words after it).
 func TestRelocationTables(t *testing.T) {
 	// The first words of .dynamic in this file are overwritten with addresses; the following words already contain
 	// addresses.

@@ -125,7 +125,7 @@ func (w *packing) choose(head *elf.Prog64) bool {
 func (u *unit) hasChoice() bool { return !u.returned && !u.notes }
 
 // pack places the units into the spaces, in order. It skips units that an earlier run moved, and units in choice. It
-// reports whether the others fit.
+// reports whether all other units fit.
 func (w *packing) pack(head *elf.Prog64) bool {
 	spaces, choice := slices.Clone(w.spaces), w.choice
 	w.cost = 0

@@ -97,8 +97,7 @@ func NewBuilder(opt Options) (*Builder, error) {
 	}, nil
 }
 
-// Grow reserves memory for n more functions. An estimated number of them, nAdd, are passed to Add rather than to
-// Repeat.
+// Grow reserves memory for n more functions: about nAdd will be passed to Add, and the rest to Repeat.
 func (b *Builder) Grow(n, nAdd int) {
 	const places = 4 // per function; about 3 on amd64
 	b.uses = slices.Grow(b.uses, n)

@@ -40,8 +40,8 @@ const (
 	maxBatchBytes = 512 << 20
 )
 
-// perThread is the size in bytes above which a file gets another thread. Larger files use more threads, so that fewer
-// of them are converted at a time, because memory use grows with file size.
+// perThread is the file size in bytes for which a conversion takes another thread. This also limits how many large
+// files are converted at a time, because memory use grows with file size.
 const perThread = 8 << 20
 
 // Full reports whether the batch must be committed before another file is added.

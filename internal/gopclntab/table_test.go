@@ -30,7 +30,7 @@ func read(t testing.TB, env string, flags ...string) []byte {
 	return testfile.Read(t, goprog.Build(t, env, flags...))
 }
 
-// functions returns the functions of a program by their ends. The table must be valid.
+// functions returns the functions of a program, keyed by end address. The table must be valid.
 func functions(t testing.TB, f *elffile.File) map[uint64]gopclntab.Function {
 	t.Helper()
 	all := make(map[uint64]gopclntab.Function)

@@ -153,8 +153,8 @@ func (d *amd64) form() bool {
 	return d.shift()
 }
 
-// shift reports whether an opcode from 71 to 73, a vector shift by an immediate, is valid. For XMM registers, 73
-// includes shifts by bytes. Other opcodes are valid.
+// shift reports whether an opcode from 71 to 73, a vector shift by an immediate, is valid. For XMM registers,
+// opcode 73 also encodes shifts by bytes (psrldq, pslldq). Other opcodes are valid.
 func (d *amd64) shift() bool {
 	kinds := byte(1<<2 | 1<<4 | 1<<6)
 	switch {
@@ -415,7 +415,7 @@ func (d *amd64) writesMem(size int32) {
 	}
 }
 
-// op64 sets the op if the operands are 64-bit registers; otherwise, it records a write to r/m.
+// op64 sets d.Op to o if the operands are 64-bit registers; otherwise, it records a write to r/m.
 func (d *amd64) op64(o Op, reg, src Reg) bool {
 	if d.wide && d.rm != None {
 		d.Op, d.Reg, d.Src = o, reg, src

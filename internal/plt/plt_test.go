@@ -39,8 +39,8 @@ func TestSection(t *testing.T) {
 		m    *stubForms
 		code string
 		want []Stub
-		// The number of bits in operands of the stubs' instructions, except for changes that let a stub jump into
-		// itself after a push: 32 of displacements and immediates on amd64, 21 of adrp, 12 of ldr and add, 16 of brk.
+		// The number of bits in operands of the stubs' instructions: 32 of displacements and immediates on amd64, 21 of
+		// adrp, 12 of ldr and add, 16 of brk. Bits that make a stub jump into itself after a push are not counted.
 		operands int
 	}{
 		{"lld, lazy", amd64(), "ff354a220000 ff254c220000 0f1f4000" + "ff254a220000 6800000000 e9e0ffffff" +

@@ -51,7 +51,7 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// TestReaders runs the other readers, and expects conformance/README.md to contain their results.
+// TestReaders runs all readers, and expects conformance/README.md to contain their results.
 func TestReaders(t *testing.T) {
 	doc := testfile.Read(t, filepath.Join(top, "conformance/README.md"))
 	var names []string

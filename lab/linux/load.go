@@ -91,8 +91,8 @@ type module struct {
 	addrs []uint64 // of sections
 }
 
-// layOut assigns addresses to the allocated sections. Sections of one kind (text, read-only data or data, and whether
-// for initialization) are adjacent; the kinds are in random order (layout_sections and move_module of kernel/module).
+// layOut assigns addresses to the allocated sections. Sections of one kind (text, read-only data or data, for
+// initialization or not) are adjacent; the kinds are in random order (layout_sections, move_module in kernel/module).
 func (m *module) layOut(rnd *rand.Rand) {
 	const space, page = 0xffffffffa0000000, 0x1000 // where amd64 kernels load modules
 	kinds := make(map[string][]int)

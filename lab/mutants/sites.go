@@ -16,7 +16,7 @@ import (
 
 // A mutant is a change to a file.
 type mutant struct {
-	file, fn string // fn is the function or variable declaration that it changes
+	file, fn string // fn is the function or variable declaration to change
 	line     int
 	changed  string // the source line after the change
 	nth      int    // 1 for the function's first mutant with this line

@@ -29,7 +29,7 @@ var versions = []sframe.Version{sframe.V2, sframe.V3}
 
 // Command returns the subcommand, which follows a program for amd64 with its libraries, or the programs in a list. An
 // error in .sframe is a failure, unless the CFI has the same error; with a single program, errors in the CFI are also
-// failures. With $CFI2SFRAME_REQUIRE_PEERS, a missing program from the list is a failure.
+// failures. With $CFI2SFRAME_REQUIRE_PEERS, a listed program that is missing is a failure.
 func Command() *kit.Command {
 	c := kit.New("step", "[PROGRAM [ARGUMENT...]]", 0, math.MaxInt)
 	c.SetInterspersed(false) // flags after the program belong to it

@@ -28,7 +28,7 @@ type Options struct {
 	// Starting, if not nil, is called before a file is examined, with the sizes of its CFI and of the file.
 	// It is called concurrently.
 	Starting func(cfi, size uint64)
-	// IsOutput, if not nil, reports whether a path is an output. Examining an output is an error.
+	// IsOutput, if not nil, reports whether a path is an output file. Run fails if it would examine such a file.
 	IsOutput func(path string) bool
 }
 
@@ -49,7 +49,8 @@ type Survey struct {
 }
 
 // Run surveys the ELF files at and below the paths. A file with several names counts once, under the first. Run fails
-// only if a path does not exist, on system errors (outfile.OfMachine), and if ctx is canceled.
+// only if a path does not exist, an input is also an output, a system error occurs (outfile.OfMachine), or ctx is
+// canceled.
 func Run(ctx context.Context, paths []string, opt Options) (*Survey, error) {
 	files, skipped, err := walk(ctx, paths, opt)
 	if err != nil {
