@@ -18,8 +18,8 @@ type Section struct {
 	addr       uint64 // address of the section
 	pcrel      bool   // each start address is relative to its own field
 	fdes, fres int    // offsets of the FDEs and the FREs in data
-	// Indexes of FDEs in the section: order lists them as numbered by the method FDE, and sorted lists them by
-	// address. Nil means that the FDEs are stored in that order.
+	// Indexes of FDEs in the section: in the order of the method FDE, and in the order of their start addresses.
+	// Nil means that the FDEs are stored in that order.
 	order, sorted []uint32
 	starts        []uint64 // start addresses of the FDEs, sorted
 }

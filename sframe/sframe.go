@@ -120,7 +120,7 @@ type FDE struct {
 // End returns the address after the last byte of the FDE.
 func (d *FDE) End() uint64 { return d.Start + uint64(d.Size) }
 
-// Ambiguous reports whether readers disagree about which row applies to a pc, if there are several rows. In a PC-mask
+// Ambiguous reports whether readers may find different rows for the same pc of an FDE with several rows. In a PC-mask
 // FDE without a repetition size (V1), some readers use pc modulo the size of the function, others the offset from its
 // start. If a PC-mask FDE does not start at a multiple of its repetition size, some readers use pc modulo that size,
 // others the offset from the start modulo that size.

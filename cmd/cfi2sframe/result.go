@@ -35,7 +35,7 @@ type result struct {
 	printed  bool // the file's error was printed
 }
 
-// options returns the options for a file, whose reports are added to the result.
+// options returns the options for a file. Reports on the file are added to the result.
 func (r *result) options(s *conversion, path string) files.Options {
 	opt := s.to
 	opt.Work, opt.Run.SkipUnsupported = s.work(), s.isSkipped(path)

@@ -106,7 +106,7 @@ func sameAsFound(info fs.FileInfo, path string, find func(f *elffile.File) (*con
 	return err == nil && os.SameFile(info, found)
 }
 
-// marks holds what identifies the debug file of f.
+// marks holds the build-id and debug link of f, which identify its debug file.
 type marks struct {
 	f    *elffile.File
 	id   []byte // build-id, or nil

@@ -18,7 +18,8 @@ import (
 	"cfi2sframe/internal/testkit/peer"
 )
 
-// TestOutputErrors opens a socket and a long name; target.txtar has other outputs that cannot be opened.
+// TestOutputErrors opens a socket, and a file whose name is too long. Other outputs that cannot be opened are in
+// target.txtar.
 func TestOutputErrors(t *testing.T) {
 	dir := t.TempDir()
 	socket, long := filepath.Join(dir, "s"), filepath.Join(dir, strings.Repeat("x", 300))

@@ -144,10 +144,10 @@ func TestUnreadable(t *testing.T) {
 
 // TestLinked assembles functions of a few bytes that are aligned to 16.
 //
-// The last byte of padding has no row before code to which functions started by makecontext return, because readers
-// look up the byte before a return address. Such code has no caller, or starts with a move to the stack pointer.
+// If functions started by makecontext return to the code after the padding, the last byte of the padding has no row,
+// because readers look up the byte before a return address. Such code has no caller, or starts with a move to SP.
 //
-// In methods of C++, a one-byte no-op aligns to 2 bytes first. Jumps may then go to the next byte as well.
+// In C++ methods, a one-byte no-op aligns to 2 bytes first. Jumps may then go to the next byte as well.
 func TestLinked(t *testing.T) {
 	const begin, end = ".cfi_startproc\n", "ret\n.cfi_endproc\n.p2align 4\n"
 	const method = begin + "push %rbx\n.cfi_def_cfa_offset 16\njz 1f\nud2\n.cfi_endproc\n.p2align 1\n"

@@ -13,7 +13,8 @@ import (
 // readerNames are the names of all readers, in the order of the tables.
 var readerNames = []string{"own", "libsframe-2.44", "libsframe-2.47", "glibc", "llvm-readobj", "walker"}
 
-// StartReader starts the reader with the given name. The repository is in top; compiled programs go to dir.
+// StartReader starts the reader with the given name. The path top is the root of the repository; compiled
+// programs are written to the directory dir.
 func StartReader(name, top, dir string) (*Reader, error) {
 	sources := filepath.Join(top, "conformance/adapters")
 	switch name {

@@ -120,7 +120,7 @@ type starter struct {
 	systems map[elf.Machine][]*system
 
 	mu     sync.Mutex
-	counts map[string]uint64 // number of files, by outcome: started as what, or why not
+	counts map[string]uint64 // number of files by outcome: the way of starting, or the reason for not starting
 }
 
 // machines maps machines to the names that compilers and emulators contain.
@@ -298,7 +298,8 @@ func waysOf(f *elf.File, name string) (ways []way) {
 }
 
 // libraryDirs returns the directories in which a copy of a file must search for libraries: its run paths and its
-// original directory. Plugins expect the program that loads them to search in theirs.
+// original directory. Plugins may need libraries in their original directory, which the program
+// that loads them must search.
 func libraryDirs(f *elf.File, origin string) (dirs []string) {
 	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
 		values, _ := f.DynString(tag)

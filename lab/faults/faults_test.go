@@ -27,7 +27,8 @@ func newTestHarness(t *testing.T) *harness {
 	return h
 }
 
-// TestOtherNames makes reading the other names of a file fail: no name may keep the old file without an error.
+// TestOtherNames makes each stat call fail, including those that find the other names of a file. If a name still refers
+// to the old file, an error must be reported.
 func TestOtherNames(t *testing.T) {
 	h := newTestHarness(t)
 	s := named("three files, one with two names")

@@ -165,7 +165,7 @@ func linkObjects(t *testing.T, tg target, linker string, objects []string) {
 		t.Helper()
 		peer.Again(t, "sid", dir, link+"-nostartfiles -o "+name+" Scrt1.o crti.o crtbeginS.o "+objects+
 			" crtendS.o crtn.o\n"+tg.qemu+"./"+name)
-		// Neither mold nor aarch64's ld describes PLTs; other linkers drop the rows of PLTs when collecting garbage.
+		// Neither mold nor aarch64's ld describes PLTs; with --gc-sections, other linkers drop the rows of PLTs.
 		noPLT := linker == "mold" || tg.abi == "aarch64" || strings.Contains(objects, "--gc")
 		return judge(t, filepath.Join(dir, name), version, noPLT)
 	}
@@ -185,8 +185,8 @@ func linkObjects(t *testing.T, tg target, linker string, objects []string) {
 	build("gcrelinked", "-Wl,--gc-sections all.obj")
 }
 
-// TestObjectKinds converts unusual objects, and objects that other tools modify before or after, links them, and runs
-// the program.
+// TestObjectKinds converts unusual objects, and objects that other tools modify before or after the conversion. It then
+// links them, and runs the program.
 func TestObjectKinds(t *testing.T) {
 	const (
 		user  = "gcc-16 -O2 -g -c user.c -o prog.o "

@@ -105,7 +105,7 @@ func (c *Coverage) listGaps(d *convert.Details, limits *Limits) {
 		g.Section, g.Begin = sectionRelative(d.File, g.Begin)
 		g.End = g.Begin + size
 	}
-	// Functions that realign the stack come first, because a different version of the format covers them.
+	// Functions that realign the stack come first, because V3 covers them even if this version does not.
 	rank := map[string]int{translate.DRAP.Name(): -1}
 	slices.SortStableFunc(c.Gaps, func(a, b Gap) int { return rank[a.Reason] - rank[b.Reason] })
 	c.Uncovered = findUncovered(d, files, names)

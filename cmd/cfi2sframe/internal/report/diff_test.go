@@ -80,7 +80,7 @@ new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
 	}
 }
 
-// A fullWriter fails when its room, in bytes, is used up, like a full disk.
+// A fullWriter fails like a full disk once the given number of bytes has been written.
 type fullWriter struct{ room int }
 
 var errFull = errors.New("disk full")
