@@ -34,7 +34,7 @@ type InferredFunction struct {
 	Rows  []InferredRow // the first has Off 0
 }
 
-// An InferredRow describes the frame, starting at an instruction. Registers are DWARF numbers.
+// An InferredRow describes the frame from an instruction to the next row. Registers are DWARF numbers.
 type InferredRow struct {
 	Off    uint32 // from the start of the function in bytes; ascending
 	Reg    uint64 // the CFA is Reg + Offset
@@ -44,8 +44,8 @@ type InferredRow struct {
 	FP   int64
 	Lost bool
 	// On machines whose calls leave the return address in a register, RA is the offset of its save slot from the CFA in
-	// bytes, or 0 if it is in register RAReg. Kept is set if the link register holds the return address even though it
-	// is saved, and Signed if it is signed with the CFA as the modifier.
+	// bytes, or 0 if it is in register RAReg. Kept is set if the return address is saved but is also still in the link
+	// register. Signed is set if the return address is signed with the CFA as the modifier.
 	RA           int64
 	RAReg        uint64
 	Kept, Signed bool

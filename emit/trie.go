@@ -14,7 +14,7 @@ type trie struct {
 	limit    uint32 // maximum number of rows of a list
 	places   []place
 	nodes    []node   // the first is the root, the empty list
-	deepest  []uint32 // by place: node of the longest list that starts at it
+	deepest  []uint32 // by place: node of the longest list that starts there
 }
 
 // A node represents the list of the clusters on the path from the root.
@@ -71,8 +71,8 @@ type slot struct {
 	start uint32 // place of the first occurrence plus 1; 0: the slot is empty
 }
 
-// extend extends the lists of the given depth, and adds those that occur several times to the trie. It returns their
-// places.
+// extend extends the lists of the given depth. It adds to the trie those extended lists that occur several times, and
+// returns their places.
 func (t *trie) extend(starts []uint32, depth uint32, slots []slot) []uint32 {
 	left, mask := starts[:0], uint32(len(slots)-1)
 	places, deepest := t.places, t.deepest

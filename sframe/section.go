@@ -185,7 +185,7 @@ func (s *Section) walk(d *FDE, l *List) walk {
 	}
 }
 
-// outermost reports whether the FDE marks a function without a caller: in V3, an FDE without FREs.
+// outermost reports whether the FDE marks a function without a caller: in V3, an FDE of the default type without FREs.
 func (s *Section) outermost(d *FDE, l *List) bool {
 	return l.Num == 0 && s.codec.layout.Outermost && !d.Flexible
 }

@@ -131,7 +131,7 @@ func FuzzConvert(f *testing.F) {
 }
 
 // fuzzRound converts a file, removes .sframe from the result, and converts it again. The second conversion must give
-// the same file as the first, as must replacing .sframe. The CFI never changes.
+// the same file as the first, and so must replacing .sframe. The CFI never changes.
 func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	fuzzConvert(t, data, opt)
 	dir := t.TempDir()

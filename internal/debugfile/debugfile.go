@@ -82,7 +82,8 @@ func IsFound(info fs.FileInfo, path string) bool {
 	})
 }
 
-// IsSFrame reports whether info describes the file that OpenSFrame, given name, opens for the ELF file at path.
+// IsSFrame reports whether info describes the file that OpenSFrame opens if it is called with this name and the ELF
+// file at path.
 func IsSFrame(info fs.FileInfo, name, path string) bool {
 	if named, err := os.Stat(name); err == nil && os.SameFile(info, named) {
 		return true // even if the file is damaged

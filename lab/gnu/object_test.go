@@ -62,7 +62,7 @@ func convertAll(t *testing.T, dir string, opt convert.Options, names ...string) 
 	}
 }
 
-// oldLinker copies binutils 2.44's ld for a target from trixie to dir/b, for use in the sid system: trixie has no
+// oldLinker copies a target's ld, version 2.44, from trixie to dir/b, for use in the sid system: trixie has no
 // compilers for the target.
 func oldLinker(t *testing.T, dir string, tg target) {
 	t.Helper()

@@ -91,7 +91,7 @@ func (s *section) appendQuestion(b []byte, pcs []uint64) []byte {
 	return b
 }
 
-// answers is the output of c/query.c. If the program succeeded, it is complete.
+// answers is the output of c/query.c. If the program succeeded, the output is complete.
 type answers []byte
 
 // compare compares the next answers, those for a section and its pcs, with the results of package sframe.
