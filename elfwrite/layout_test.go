@@ -225,6 +225,22 @@ SECTIONS { . = 0x400000 + SIZEOF_HEADERS;
 	}
 }
 
+// TestNotRestored removes the .sframe of a library in which two sections moved. The alignment of the second is now so
+// large that it does not fit into the head, so both must stay in their segment: .gnu.hash is where the first was.
+func TestNotRestored(t *testing.T) {
+	b := add(t, testfile.Read(t, "../testdata/bin/amd64/drap2.so"), content(100), Options{})
+	moved := must.Get(newProgram(elftest.Parse(t, b), Options{Force: true}))(t).returned
+	if len(moved) != 2 {
+		t.Fatalf("%d units moved", len(moved))
+	}
+	e := elftest.Patch(t.Fatalf, b)
+	const addralign = 48 // in a section header
+	e.Put64(int(elftest.Parse(t, b).Shoff)+moved[1].section*elffile.SectionSize+addralign, 0x1000)
+	if err := image.Contents(elftest.Parse(t, e.B), elftest.Parse(t, remove(t, e.B))); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFewBytesMove converts a library with many symbols. The smallest sufficient section must move, not the large ones
 // before it: they would leave read-only holes in which patchelf --set-rpath places .dynamic, which is writable.
 func TestFewBytesMove(t *testing.T) {

@@ -158,7 +158,7 @@ func (u *unit) price() uint64 {
 }
 
 // restore moves the units of an earlier run back to the head, where linkers place them: after the table, without gaps,
-// in the order of their headers.
+// in the order of their headers. If they do not fit, all of them stay in their segment.
 func (p *program) restore(t *table) {
 	var best *packing
 	_ = p.packings(t, elffile.Span{}, func(w *packing) bool {
@@ -179,10 +179,14 @@ func (p *program) restore(t *table) {
 		}
 		return whole
 	})
-	if best != nil {
-		best.putBack(p.head)
-		t.units, t.unused = best.units, best.unused
+	if best == nil {
+		for _, u := range t.units {
+			u.inHead = false // set by attempts for the first units
+		}
+		return
 	}
+	best.putBack(p.head)
+	t.units, t.unused = best.units, best.unused
 }
 
 // putBack places all units in the head, and returns the address of their end. It reports whether they fit.

@@ -118,8 +118,7 @@ func (p *program) extendTable() (*table, error) {
 	return all, nil
 }
 
-// shrinkTable removes the headers of the old .sframe, and moves units back to the head. If the units do not fit where
-// linkers place them, they stay in their segment.
+// shrinkTable removes the headers of the old .sframe, and moves units back to the head if they fit.
 func (p *program) shrinkTable() *table {
 	t := p.newTable()
 	if len(t.units) > 0 && len(p.f.Sections) > 0 {
