@@ -485,7 +485,8 @@ func TestObjectBases(t *testing.T) {
 	}
 }
 
-// TestMoves checks that code with fixed addresses does not move, and that other linked files move by whole pages.
+// TestMoves checks that code with fixed addresses does not move, and that the code of other linked files
+// moves by whole pages.
 func TestMoves(t *testing.T) {
 	for name, want := range map[string]uint64{"amd64/static": 0, "amd64/plt": 4096, "amd64/pltlib.so": 4096} {
 		if got := mustOpen(t, fixture(t, name)).Moves(0x1000); got != want {

@@ -109,7 +109,7 @@ func TestKeptRelocations(t *testing.T) {
 	one := func(place uint64, sym uint32, typ elf.R_X86_64, addend uint64) []byte {
 		return rela(le, place, sym, uint32(typ), addend)
 	}
-	to := func(target int) uint64 { return uint64(target - leafAt) } // addend relative to the symbol leaf
+	to := func(target int) uint64 { return uint64(target - leafAt) } // addend for a relocation against leaf
 	for _, tt := range []struct {
 		name       string
 		typ        elf.SectionType

@@ -41,8 +41,8 @@ var fileKinds = []struct {
 	{257, "ustar", "is a tar archive or a container image; unpack it"},
 }
 
-// explain returns a more helpful error if the input is of an unsupported kind. recursive reports whether the verb has
-// -r.
+// explain returns a more helpful error if the input is of an unsupported kind. If recursive is set, the verb
+// accepts -r.
 func explain(path string, err error, recursive bool) error {
 	info, statErr := os.Stat(path)
 	switch {

@@ -218,7 +218,7 @@ func bitsOf(names string) uint32 {
 	return set
 }
 
-// want returns the instruction that a text describes, at a pc and with a size.
+// want returns the decoded form of the instruction that t describes, which is at pc and has the given size.
 func (t *text) want(pc uint64, size int) (want Inst, err error) {
 	want = Inst{Size: size, Reg: None, Src: None, Mem: Mem{Base: None, Index: None}}
 	name := base(t.name)

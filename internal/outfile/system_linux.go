@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holdFlags open a file only to refer to it, which needs no read permission.
+// holdFlags are the flags for opening a file only to refer to it, which needs no read permission.
 const holdFlags = unix.O_PATH
 
 // createUnnamed creates an unnamed file in a directory. If the system does not support unnamed files, or could not link

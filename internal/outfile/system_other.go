@@ -13,7 +13,7 @@ import (
 
 // These functions replace those of system_linux.go. The build tag portable selects these functions on Linux, for tests.
 
-// holdFlags open a file only to refer to it.
+// holdFlags are the flags for opening a file only to refer to it.
 const holdFlags = os.O_RDONLY | syscall.O_NONBLOCK
 
 func createUnnamed(string, fs.FileMode) *os.File { return nil }
