@@ -90,7 +90,7 @@ func (t *Table) Infer(inf *Inference) {
 // Inferred reports whether the rows of the function are inferred from its instructions.
 func (fn *Function) Inferred() bool { return fn.cie.sec.name == Inferred }
 
-// infer appends the instructions for a function.
+// infer appends the CFI instructions for a function whose rows are inferred.
 func (s *section) infer(a *arch.Arch, fn *InferredFunction) {
 	at, signed := uint32(0), false
 	for _, r := range fn.Rows {

@@ -272,10 +272,10 @@ func TestManyErrors(t *testing.T) {
 	}
 }
 
-// TestOverlappingCIEs parses so many nested CIEs that their total size exceeds that of the section.
+// TestOverlappingCIEs parses so many overlapping CIEs that their total size exceeds that of the section.
 func TestOverlappingCIEs(t *testing.T) {
 	w := debugFrame(amd64)
-	// Each of these words is the length of a record of 0x1000 bytes, followed by an id.
+	// Each pair of words starts a CIE: a length of 0xfff bytes, and the id of CIEs.
 	for range 16 {
 		w.B = append(w.B, 0xff, 0x0f, 0, 0, 0xff, 0xff, 0xff, 0xff)
 	}
