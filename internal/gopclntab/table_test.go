@@ -186,7 +186,7 @@ func TestKinds(t *testing.T) {
 
 // TestStacks checks the register that locates the caller's frame after calls on a different stack, where Go's unwinder
 // continues or stops. If C calls back into Go, the goroutine's stack may move before asmcgocall returns to it. Before
-// Go 1.26, it may move before systemstack returns to it.
+// Go 1.26, the goroutine's stack may also move before systemstack returns to it.
 func TestStacks(t *testing.T) {
 	calls := map[string]string{ // instructions of the call
 		"runtime.systemstack.abi0": "\xff\xd7",
