@@ -172,8 +172,8 @@ func (s *starter) prepare(m elf.Machine, name string) (systems []*system) {
 	return systems
 }
 
-// emulators returns systems that run files with qemu-user, unless the machine is the host. QEMU before version 9 can
-// emulate larger pages. The host's static QEMU runs in any root directory.
+// emulators returns systems that run files with qemu-user, unless the machine is the host. Only QEMU before version 9
+// can emulate pages larger than the host's. The host's static QEMU runs in any root directory.
 func (s *starter) emulators(m elf.Machine, name string) []*system {
 	if m == native {
 		return []*system{{name: name}}
