@@ -4,7 +4,7 @@
 // in the padding after the function. Readers that look up the return address itself need a row at that address, so
 // padding gets the last row of the preceding function.
 //
-// Padding is recognized instruction by instruction, up to the next function. Code without CFI other than padding is
+// Padding is recognized instruction by instruction, up to the next function. Apart from padding, code without CFI is
 // never described. Padding that a symbol, a relocation or anything else refers to may be code, so it is not described.
 // No-ops fall through into the next function. If the rows before and after them differ, the no-ops must be unreachable:
 // no code falls into them, and no nearby code jumps to them.

@@ -103,7 +103,7 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 		v := &vectors[i]
 		claimed := slices.Contains(r.Hello.Formats, v.Format) && slices.Contains(r.Hello.ABIs, v.ABI)
 		if !claimed && (v.Feature != "cfa" || v.Format == "2e2") {
-			continue // a few vectors show that a reader refuses a format; sections do not tell if they follow errata 2
+			continue // a few vectors suffice for refusals; a section does not say whether it follows errata 2
 		}
 		if err := os.WriteFile(file, v.Section, 0o666); err != nil {
 			return nil, err
