@@ -112,8 +112,7 @@ func (h *harness) failEach(s *scenario, f *fault) error {
 	}
 }
 
-// killEach kills cfi2sframe at each system call on files. It returns the numbers of kills and of temporary names that
-// they leave.
+// killEach kills cfi2sframe at each system call on files. It returns the numbers of kills and of leftover names.
 func (h *harness) killEach(s *scenario) (kills, left int, err error) {
 	kill := &fault{action: action{signals: []syscall.Signal{syscall.SIGKILL}}}
 	for nth := 0; ; nth++ {

@@ -10,9 +10,8 @@
 //	       btrfs. Runs with --no-sync show that the check can fail.
 //
 // Exits with 1 if anything is wrong. Only a kill or a power failure between the two system calls that create and remove
-// a second name of a file, .cfi2sframe-*, may leave that name; these cases are counted. The quick mode takes one or two
-// minutes. Needs as and ar; crash needs root, loop devices, mkfs.ext4, mkfs.xfs and mkfs.btrfs, and is not in the quick
-// mode.
+// a second name of a file, .cfi2sframe-*, may leave that name; these cases are counted. The quick mode, without
+// crash, takes one or two minutes. Needs as and ar; crash needs root, loop devices, mkfs.ext4, mkfs.xfs and mkfs.btrfs.
 package faults
 
 import (

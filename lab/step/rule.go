@@ -143,8 +143,7 @@ func (m *machine) describe(a *answer) string {
 	return s
 }
 
-// A caller is the caller's frame as CFI or SFrame describes it, or as it really is. Its CFA is derived from the
-// caller's stack pointer.
+// A caller is the caller's frame as CFI or SFrame describes it, or as it is; the CFA is derived from the caller's SP.
 type caller struct{ cfa, ra, fp uint64 }
 
 // memory is a program's memory.
