@@ -17,7 +17,7 @@ import (
 
 // TestDecoders compares the decoder with that of package insn, whose tests compare it with objdump: sizes, targets,
 // memory operands and written registers of all instructions of libc, and of all opcodes with common prefixes and
-// operands. objdump prints how many bytes the latter store.
+// operands. For these opcodes, the number of bytes stored is compared with the operand size that objdump prints.
 func TestDecoders(t *testing.T) {
 	f := must.Get(elf.Open(peer.File(t, "/lib/x86_64-linux-gnu/libc.so.6")))(t)
 	defer f.Close()

@@ -1177,9 +1177,9 @@ static inline void sfw_headers(const void *start, struct sfw_file *f) {
 	f->num = e->e_phnum;
 }
 
-/* sfw_find_file finds the file, or the vDSO, that contains an address, and returns whether there is one. Program
- * headers are in the first page, except in a few libraries, which are walked as if they had no section, and in the
- * program, whose headers the kernel locates. Not inlined, like sfw_kernel_read: alternate stacks are small. */
+/* sfw_find_file finds the file, or the vDSO, that contains an address, and returns whether there is one. AT_PHDR gives
+ * the address of the program's headers; those of other files are in the first page, except in a few libraries, which
+ * are walked as if they had no section. Not inlined, like sfw_kernel_read: alternate stacks are small. */
 __attribute__((noinline, unused)) static int sfw_find_file(uint64_t address, struct sfw_file *f) {
 	struct dl_find_object o;
 	f->num = 0;

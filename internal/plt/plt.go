@@ -198,7 +198,7 @@ func described(t *cfi.Table, s *elffile.Section) bool {
 	return true
 }
 
-// A walker finds the stubs of sections.
+// A walker finds the stubs in sections.
 type walker struct {
 	*stubForms
 	found []candidate
