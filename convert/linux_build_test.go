@@ -126,7 +126,7 @@ func TestInto(t *testing.T) {
 		{"update without a section", kernel, with(opt.Reserved, func(o *convert.Options) { o.Update = true }), filled},
 		{"bytes that are in use", used, with(opt.Reserved, func(o *convert.Options) { o.Force = true }),
 			"are in use: byte 0xffffffff8100000f is 0x05, not 0"},
-		{"a byte too few", kernel, with("__start_sframe:less", nil), "only 55 bytes are reserved, but .sframe needs 56"},
+		{"a byte too few", kernel, with("__start_sframe:less", nil), "only 55 bytes are reserved"},
 		{"just enough", kernel, with("__start_sframe:exact", nil), filled},
 		{"more than the reserved bytes", kernel, with("__start_sframe:after", nil), "are in use"},
 		{"an end before the start", kernel, with("__end_sframe:__start_sframe", nil), "the range is empty"},

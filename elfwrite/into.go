@@ -23,8 +23,8 @@ func PlanInto(f *elffile.File, begin, end, size uint64, opt Options) (*Layout, e
 		return nil, fmt.Errorf("%s are not in a loaded segment of the file; "+
 			"add BYTE(0) at their end in the linker script", where)
 	case size > end-begin:
-		return nil, fmt.Errorf("%s: only %d bytes are reserved, but .sframe needs %d; reserve more in the linker script",
-			where, end-begin, size)
+		return nil, fmt.Errorf("%s: only %d bytes are reserved, but .sframe needs %d; "+
+			"reserve more in the linker script", where, end-begin, size)
 	}
 	b, err := f.ReadAt("reserved bytes", off, end-begin)
 	if err != nil {

@@ -60,7 +60,7 @@ func TestInto(t *testing.T) {
 		{"no bytes", begin, begin, 0, "the bytes from 0x600 to 0x600: the range is empty"},
 		{"not aligned", begin + 4, end, 8, "the start is not a multiple of 8"},
 		{"not loaded", 0x900, 0xa00, 8, "are not in a loaded segment of the file"},
-		{"too small", begin, begin + 8, 16, "only 8 bytes are reserved, but .sframe needs 16; reserve more in the linker script"},
+		{"too small", begin, begin + 8, 16, "only 8 bytes are reserved, but .sframe needs 16; reserve more"},
 		{"in use", 0x3a0, 0x400, 8, "are in use: byte 0x3a0 is 0x61, not 0"},
 	} {
 		l, err := PlanInto(elftest.Parse(t, old), tt.begin, tt.end, tt.size, Options{Force: true})

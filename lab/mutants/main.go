@@ -113,8 +113,8 @@ func (c *config) run(out io.Writer) error {
 		fmt.Fprintln(out, "not noticed:", m)
 	}
 	if part := 100 * float64(all[noticed]) / float64(max(all[noticed]+all[missed], 1)); part < c.least {
-		return fmt.Errorf("tests detect %.1f %% of the mutants, less than %g %%: add tests, or explain survivors in argued.txt",
-			part, c.least)
+		return fmt.Errorf("tests detect %.1f %% of the mutants, less than %g %%: "+
+			"add tests, or explain survivors in argued.txt", part, c.least)
 	}
 	return nil
 }
