@@ -83,7 +83,9 @@ func (s *Section) Dump(w io.Writer, where func(uint64) uint64) error {
 		fmt.Fprintf(out, "\n    STARTPC%s      CFA       FP        RA           \n", mark)
 		for _, r := range refs {
 			line = s.appendRow(line[:0], base, &d, &FRE{r.Start, reader.Rows[r.Row]})
-			out.Write(line) // Flush returns any error
+			if _, err := out.Write(line); err != nil {
+				return err
+			}
 		}
 	}
 	return out.Flush()

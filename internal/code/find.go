@@ -193,27 +193,27 @@ func (f *finder) scan(addr uint64, code []byte) {
 		if jumps && f.isCode(in.Target) {
 			f.seeds = append(f.seeds, in.Target)
 		}
-		if to := f.address(&in); f.isCode(to) {
+		if to, ok := f.address(&in); ok && f.isCode(to) {
 			f.taken = append(f.taken, to)
 		}
 		off += in.Size
 	}
 }
 
-// address returns the address that an instruction loads, or 0 if it is unknown. Between a Page and its Address, only an
+// address returns the address that an instruction loads, if it is known. Between a Page and its Address, only an
 // instruction that does not fall through clears the page: other writes to its register are rare.
-func (f *finder) address(in *insn.Inst) uint64 {
+func (f *finder) address(in *insn.Inst) (uint64, bool) {
 	switch m := &in.Mem; {
 	case in.Op == insn.Page && in.Reg != insn.None:
 		f.pages[in.Reg] = in.Imm
 	case in.Op == insn.Address && m.Relative:
-		return uint64(m.Disp)
+		return uint64(m.Disp), true
 	case in.Op == insn.Address && m.Index == insn.None && f.pages[m.Base] != 0:
-		return uint64(f.pages[m.Base] + m.Disp)
+		return uint64(f.pages[m.Base] + m.Disp), true
 	case in.Op.Leaves():
 		f.pages = [maxRegs]int64{}
 	}
-	return 0
+	return 0, false
 }
 
 // refer records an address to which an instruction refers.
@@ -269,7 +269,7 @@ func (f *finder) reach(pc uint64) (next uint64, on bool) {
 		*m |= plain
 	}
 	f.refer(&in)
-	if to := f.address(&in); f.isCode(to) {
+	if to, ok := f.address(&in); ok && f.isCode(to) {
 		f.labels[pc] = to
 	}
 	switch in.Op {

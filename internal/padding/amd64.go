@@ -58,8 +58,8 @@ func prefixAMD64(b byte) bool {
 	return false
 }
 
-// modRM returns the total size in bytes of the ModR/M byte, SIB byte and displacement at the start of b, or 0 if b is
-// truncated.
+// modRM returns the total size in bytes of the ModR/M byte, SIB byte and displacement at the start of b. If b is
+// truncated, the result is larger than b.
 func modRM(b []byte) int {
 	mod, rm, n := b[0]>>6, b[0]&7, 1
 	if mod == 3 {
