@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -240,21 +239,6 @@ func TestCheckMismatches(t *testing.T) {
 	}
 }
 
-// A failingRead is a file in which a single read fails, after a number of successful reads. It is safe for concurrent
-// use.
-type failingRead struct {
-	io.ReaderAt
-	left atomic.Int64
-	err  error // io.EOF means that pread returns 0
-}
-
-func (f *failingRead) ReadAt(b []byte, off int64) (int, error) {
-	if f.left.Add(-1) == -1 {
-		return 0, f.err
-	}
-	return f.ReaderAt.ReadAt(b, off)
-}
-
 // TestReadErrors makes each read of a file fail once, in all operations on files in memory. Nothing may be written,
 // and the error must be the system's, not one about a malformed file.
 func TestReadErrors(t *testing.T) {
@@ -339,10 +323,10 @@ func TestReadErrors(t *testing.T) {
 			saved := bytes.Clone(tt.b)
 			n := 0
 			for ; ; n++ {
-				r := &failingRead{ReaderAt: bytes.NewReader(tt.b), err: failure}
-				r.left.Store(int64(n))
+				r := &testfile.FailingReader{ReaderAt: bytes.NewReader(tt.b), Err: failure}
+				r.Left.Store(int64(n))
 				done, err := tt.do(r, int64(len(tt.b)))
-				if r.left.Load() >= 0 { // no more reads
+				if r.Left.Load() >= 0 { // no more reads
 					if err != nil || !done {
 						t.Errorf("%s: all of %d reads succeed, and the error is %v", tt.name, n, err)
 					}

@@ -399,7 +399,8 @@ func TestEachRead(t *testing.T) {
 	o.Add(".note", elf.SHT_NOTE, 0, note)
 	b := o.Bytes()
 	for n, failed := 0, true; failed; n++ {
-		r := &once{bytes.NewReader(b), n, false}
+		r := &testfile.FailingReader{ReaderAt: bytes.NewReader(b), Err: syscall.EIO}
+		r.Left.Store(int64(n))
 		f, err := elffile.New(r, int64(len(b)))
 		for _, do := range []func() error{
 			func() error { _, err := f.FindSymbols("once"); return err },
@@ -413,23 +414,8 @@ func TestEachRead(t *testing.T) {
 				err = do()
 			}
 		}
-		if failed = r.failed; failed != errors.Is(err, syscall.EIO) || !failed && (err != nil || n < 10) {
+		if failed = r.Left.Load() < 0; failed != errors.Is(err, syscall.EIO) || !failed && (err != nil || n < 10) {
 			t.Errorf("read %d fails: %t, error %v", n, failed, err)
 		}
 	}
-}
-
-// The type once is a reader that fails a single time, after the given number of reads.
-type once struct {
-	io.ReaderAt
-	left   int
-	failed bool
-}
-
-func (r *once) ReadAt(b []byte, off int64) (int, error) {
-	if r.left--; r.left == -1 {
-		r.failed = true
-		return 0, syscall.EIO
-	}
-	return r.ReaderAt.ReadAt(b, off)
 }

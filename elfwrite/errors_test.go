@@ -15,6 +15,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // A job is one kind of change to a file.
@@ -66,13 +67,14 @@ func jobs(t *testing.T) []job {
 func TestReadErrors(t *testing.T) {
 	for _, j := range jobs(t) {
 		for n, more := 0, true; more; n++ {
-			r := &failing{bytes.NewReader(j.old), n}
+			r := &testfile.FailingReader{ReaderAt: bytes.NewReader(j.old), Err: syscall.EIO}
+			r.Left.Store(int64(n))
 			f, err := elffile.New(r, int64(len(j.old)))
 			var l *Layout
 			if err == nil {
 				l, err = j.plan(f)
 			}
-			if more = r.left < 0; more && (!errors.Is(err, syscall.EIO) || l != nil) {
+			if more = r.Left.Load() < 0; more && (!errors.Is(err, syscall.EIO) || l != nil) {
 				t.Errorf("%s: read %d fails, and the error is %v", j.name, n, err)
 			} else if !more && (err != nil || n < 4) {
 				t.Errorf("%s: %d reads, error %v", j.name, n, err)
@@ -80,9 +82,10 @@ func TestReadErrors(t *testing.T) {
 		}
 		for n, more := 0, true; more; n++ {
 			l := must.Get(j.plan(elftest.Parse(t, j.old)))(t)
-			src := &failing{bytes.NewReader(j.old), n}
+			src := &testfile.FailingReader{ReaderAt: bytes.NewReader(j.old), Err: syscall.EIO}
+			src.Left.Store(int64(n))
 			err := l.Write(t.Context(), &buffer{left: 1 << 20}, src, j.section, nil)
-			if more = src.left < 0; more != (err != nil) {
+			if more = src.Left.Load() < 0; more != (err != nil) {
 				t.Errorf("%s: read %d fails: %t, and the error of Write is %v", j.name, n, more, err)
 			}
 		}

@@ -6,11 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"cfi2sframe/elffile"
@@ -167,19 +165,6 @@ func (f *buffer) Truncate(size int64) error {
 	}
 	f.b = append(f.b[:min(int(size), len(f.b))], make([]byte, max(0, int(size)-len(f.b)))...)
 	return nil
-}
-
-// A failing file returns an error for a single read. The field left is the number of successful reads before it.
-type failing struct {
-	io.ReaderAt
-	left int
-}
-
-func (f *failing) ReadAt(b []byte, off int64) (int, error) {
-	if f.left--; f.left == -1 {
-		return 0, syscall.EIO
-	}
-	return f.ReaderAt.ReadAt(b, off)
 }
 
 // write returns the new file of a layout.

@@ -12,6 +12,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // TestInto fills bytes reserved by a linker script. Nothing else changes.
@@ -46,9 +47,10 @@ func TestInto(t *testing.T) {
 	if !bytes.Equal(write(t, l, b, nil), old) {
 		t.Error("after removal, the file differs from the original")
 	}
-	r := &failing{bytes.NewReader(old), math.MaxInt}
+	r := &testfile.FailingReader{ReaderAt: bytes.NewReader(old), Err: syscall.EIO}
+	r.Left.Store(math.MaxInt64)
 	f := must.Get(elffile.New(r, int64(len(old))))(t)
-	r.left = 0
+	r.Left.Store(0)
 	if _, err := PlanInto(f, begin, end, 8, Options{}); !errors.Is(err, syscall.EIO) {
 		t.Errorf("a read fails: error %v", err)
 	}

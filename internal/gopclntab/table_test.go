@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
-	"io"
 	"maps"
 	"math"
 	"reflect"
@@ -316,16 +315,17 @@ func TestEachRead(t *testing.T) {
 	for name, b := range map[string][]byte{"sections": b, "no sections": bare} {
 		found := 0
 		for n, failed := 0, true; failed; n++ {
-			r := &once{bytes.NewReader(b), n, false}
+			r := &testfile.FailingReader{ReaderAt: bytes.NewReader(b), Err: syscall.EIO}
+			r.Left.Store(int64(n))
 			f, err := elffile.New(r, int64(len(b)))
 			var table *gopclntab.Table
 			if err == nil {
 				table, err = gopclntab.Find(f)
 			}
-			if r.failed != errors.Is(err, syscall.EIO) || !r.failed && table == nil {
+			if failed = r.Left.Load() < 0; failed != errors.Is(err, syscall.EIO) || !failed && table == nil {
 				t.Errorf("%s: read %d: a table: %t, error %v", name, n, table != nil, err)
 			}
-			if failed = r.failed; !failed {
+			if !failed {
 				for _, err := range table.Functions() {
 					if err != nil {
 						t.Fatal(err)
@@ -338,21 +338,6 @@ func TestEachRead(t *testing.T) {
 			t.Errorf("%s: %d functions", name, found)
 		}
 	}
-}
-
-// The type once is a reader that fails a single time, after the given number of reads.
-type once struct {
-	io.ReaderAt
-	left   int
-	failed bool
-}
-
-func (r *once) ReadAt(b []byte, off int64) (int, error) {
-	if r.left--; r.left == -1 {
-		r.failed = true
-		return 0, syscall.EIO
-	}
-	return r.ReaderAt.ReadAt(b, off)
 }
 
 // TestOther reads files that are not Go programs, or not linked.

@@ -1,5 +1,4 @@
-// Package elftest makes files for tests: damaged fixtures, and relocatable objects, CFI and archives that assemblers,
-// linkers and ar do not produce.
+// Package elftest makes files for tests: damaged fixtures, and objects, CFI and archives that no tool produces.
 package elftest
 
 import (

@@ -5,8 +5,7 @@ import "bytes"
 // Damage returns a random value for the parameter damage of Damaged.
 func Damage(seed uint64) uint64 { return seed*0x9e3779b97f4a7c15 | 1 }
 
-// Damaged returns a copy of a file in which up to four bytes are changed, mostly in the headers or in the tables at the
-// end. The value of damage selects the changes.
+// Damaged returns a copy of a file with up to four bytes changed, as damage selects, mostly in headers and tables.
 func Damaged(b []byte, damage uint64) []byte {
 	b = bytes.Clone(b)
 	for range 1 + damage>>1&3 {

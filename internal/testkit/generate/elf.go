@@ -102,8 +102,7 @@ func NewFile(s *Source) *File {
 // write encodes a fixed-size value.
 func (b *builder) write(v any) []byte { return elftest.Append(nil, b.m.Order, v) }
 
-// segment ends the current segment and starts the next one. Its address is at least the address of the first segment
-// plus offset.
+// segment ends the current segment and starts the next one, at least offset bytes after the first one's address.
 func (b *builder) segment(offset uint64, flags elf.ProgFlag) {
 	b.endSegment()
 	align := 16

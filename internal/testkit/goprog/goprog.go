@@ -13,8 +13,7 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// source contains functions with frames of several sizes, including one that requires a large offset, and calls that
-// run on other stacks.
+// source contains functions with frames of several sizes, one of them large, and calls that run on other stacks.
 const source = `package main
 
 import "os"

@@ -53,8 +53,7 @@ func Contents(before, after *elffile.File) error {
 	return loads(before, after, moved)
 }
 
-// objects compares relocatable objects. Section names may move to the end, and the first section header holds numbers
-// too large for the ELF header.
+// objects compares objects. Section names may move, and numbers too large for the ELF header are in section header 0.
 func objects(before, after *elffile.File) error {
 	if len(after.Sections) < len(before.Sections) || after.Shstrndx != before.Shstrndx {
 		return fmt.Errorf("%d sections, names in section %d, instead of %d and %d", len(after.Sections), after.Shstrndx,
@@ -435,8 +434,7 @@ func loads(before, after *elffile.File, moved []move) error {
 	return nil
 }
 
-// Segment checks that .sframe is in a read-only segment, with exactly the range of PT_GNU_SFRAME. Old is the segment
-// that contained .sframe in the old file, or nil.
+// Segment checks that .sframe is in a read-only segment, and has PT_GNU_SFRAME's range. Old is its old segment or nil.
 func Segment(f *elffile.File, old *elf.Prog64) error {
 	gnu := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 	if gnu == nil {

@@ -1,5 +1,4 @@
-// Package linked compares an .sframe that a linker merged from objects with the CFI of the linked file, and with the
-// result of converting the linked file.
+// Package linked compares an .sframe that a linker merged with the linked file's CFI, and with that file converted.
 package linked
 
 import (
@@ -40,8 +39,7 @@ func Load(path string) (*elffile.File, *sframe.Section, error) {
 	return f, s, err
 }
 
-// Walk calls fn for each address at which the first section has a row, with that row and the row of the second section,
-// or nil if there is none.
+// Walk calls fn for each address at which the first section has a row, with that row and the second section's or nil.
 func Walk(a, b *sframe.Section, fn func(pc uint64, a, b *sframe.Match)) error {
 	for _, d := range a.FDEs() {
 		for pc := d.Start; pc < d.End(); pc++ {
@@ -83,8 +81,7 @@ func Function(f *elffile.File, pc uint64) string {
 type Result struct {
 	*convert.Comparison
 	Direct uint64 // covered by converting the linked file, including PLT stubs without CFI, excluding padding
-	// By function: Wrong is the number of bytes with mismatches, Missing the number of bytes of Direct that have no row
-	// in the linker's section.
+	// By function: Wrong counts bytes with mismatches, Missing bytes of Direct without a row in the linker's section.
 	Wrong, Missing map[string]uint64
 }
 

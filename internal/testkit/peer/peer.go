@@ -80,8 +80,7 @@ func Root(t testing.TB, name string) string {
 	return root
 }
 
-// Tool returns a function that makes commands for a program of a Debian suite, or of this machine for "". If the
-// program is missing, the test is skipped.
+// Tool returns a function that makes commands for a program of a suite. Without the program, the test is skipped.
 func Tool(t testing.TB, name, program string) func(args ...string) *exec.Cmd {
 	t.Helper()
 	words, err := suite.Program(name, program)

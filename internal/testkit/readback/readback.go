@@ -13,8 +13,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Machine holds facts from ABI documents; its registers are DWARF register numbers. The facts are repeated here to
-// find mistakes in package arch.
+// A Machine holds facts from ABI documents, to find mistakes in package arch. Registers are DWARF register numbers.
 type Machine struct {
 	SP, FP  uint64
 	ra, pc  uint64 // ra: register with RA in rows without a rule for RA, or none
@@ -60,8 +59,7 @@ type FoundRow struct {
 	Signal, KeyB bool
 }
 
-// Row compares the section with the CFI at a pc, and reports whether the section has a row there. F is nil where no row
-// is allowed.
+// Row compares the section with the CFI at a pc, and reports whether it has a row. If f is nil, no row is allowed.
 func (r *Reader) Row(pc uint64, f *Fact) (bool, error) {
 	e, ok, err := r.s.Lookup(pc)
 	if err != nil || !ok {

@@ -30,8 +30,7 @@ func (v Value) String() string {
 	return fmt.Sprintf("%s%+d", v.Base, int64(v.N))
 }
 
-// evaluate evaluates an expression as far as its values are known. Operators whose result is unknown yield words that
-// no row contains.
+// evaluate evaluates an expression as far as its values are known. Unknown results are words that no row contains.
 func (r *Reader) evaluate(code []byte, pc uint64, initial ...Value) (Value, error) {
 	x := stack{code: code, values: slices.Clone(initial)}
 	for len(x.code) > 0 && x.err == nil {

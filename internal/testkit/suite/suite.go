@@ -1,5 +1,4 @@
-// Package suite runs programs of the Debian suites that scripts/peers installs, one directory per suite. The suite ""
-// is this machine.
+// Package suite runs programs of the Debian suites that scripts/peers installs. The suite "" is this machine.
 package suite
 
 import (
@@ -9,8 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Require is the environment variable that makes tests fail instead of being skipped if a program is missing. CI sets
-// it, so that a run without comparisons does not pass.
+// Require is the environment variable, set by CI, that makes tests fail, not be skipped, if a program is missing.
 const Require = "CFI2SFRAME_REQUIRE_PEERS"
 
 // Dir returns the directory of a suite.
@@ -26,8 +24,7 @@ func Dir(name string) (string, error) {
 	return root, nil
 }
 
-// Program returns the leading arguments of a command that runs a program of a suite. The program accesses this
-// machine's files, but uses the suite's libraries.
+// Program returns the start of a command that runs a suite's program, with its libraries, on this machine's files.
 func Program(suite, name string) ([]string, error) {
 	if suite == "" {
 		path, err := exec.LookPath(name)
