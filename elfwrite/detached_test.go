@@ -33,7 +33,7 @@ func detach(t *testing.T, b, section []byte) ([]byte, error) {
 		t.Errorf("header %+v", f.FileHeader)
 	}
 	var end uint64
-	loads := 0
+	loads, page := 0, arch.Of(f.Machine).MaxPage
 	for i := range old.Progs {
 		h := &old.Progs[i]
 		if elf.ProgType(h.Type) != elf.PT_LOAD {
@@ -41,12 +41,11 @@ func detach(t *testing.T, b, section []byte) ([]byte, error) {
 		}
 		end = max(end, h.Vaddr+h.Memsz)
 		if got := f.Progs[loads]; got.Type != elf.PT_LOAD || got.Vaddr != h.Vaddr || got.Memsz != h.Memsz ||
-			got.Filesz != 0 {
+			got.Filesz != 0 || got.Off != h.Vaddr%page {
 			t.Errorf("segment %d is %+v; want %+v without bytes", i, got.ProgHeader, h)
 		}
 		loads++
 	}
-	page := arch.Of(f.Machine).MaxPage
 	addr := (end + page - 1) / page * page
 	last := f.Progs[len(f.Progs)-1]
 	if got, err := readAll(last); err != nil || last.Type != sframe.PTGNUSFrame || last.Vaddr != addr ||
@@ -68,9 +67,13 @@ func detach(t *testing.T, b, section []byte) ([]byte, error) {
 		t.Errorf("%d notes; want one with the build-id %x", len(notes), want)
 	}
 	for _, n := range notes {
-		if n.Type != elf.PT_NOTE {
+		if n.Type != elf.PT_NOTE || n.Align != 4 || n.Off%4 != 0 {
 			t.Errorf("%+v is not a note", n.ProgHeader)
 		}
+	}
+	const table = elffile.HeaderSize
+	if gap := notes[0].Off - (table + uint64(len(f.Progs))*elffile.ProgSize); gap >= notes[0].Align {
+		t.Errorf("%#x bytes between the program headers and the first note", gap)
 	}
 	if err := Belongs(again, old); err != nil {
 		t.Errorf("it does not belong to its program: %v", err)
@@ -110,7 +113,8 @@ func TestDetached(t *testing.T) {
 			if has := got != nil; has != (s.Alloc() && s.Name != ".eh_frame" || s.Name == ".shstrtab") {
 				t.Errorf("%s: section %s: %t", path, s.Name, has)
 			} else if has && (got.Addralign != s.Addralign || s.Alloc() && (got.Addr != s.Addr ||
-				got.Size != s.Size || got.HasBytes() != (s.Name == ".note.gnu.build-id")) ||
+				got.Size != s.Size || got.HasBytes() != (s.Name == ".note.gnu.build-id") ||
+				got.Flags != s.Flags&^uint64(elf.SHF_INFO_LINK|elf.SHF_LINK_ORDER)) ||
 				s.Alloc() && !got.HasBytes() && (got.Link != 0 || got.Info != 0 || got.Entsize != 0)) {
 				t.Errorf("%s: section %+v; want %+v without bytes", path, got, s)
 			}
@@ -145,6 +149,16 @@ func TestBelongs(t *testing.T) {
 			p.Prog(h, unknownType, 0, p.U64(s+elftest.ShAddr)+p.U64(s+elftest.ShSize), 8)
 			p.Put32(h+elftest.PhFlags, uint32(elf.PF_R|elf.PF_W))
 		}, 0x49cdfe99456ba59f},
+		{"tables right after data", "amd64/pltlib.so", ".eh_frame", func(p *elftest.Patcher) {
+			h := p.Segment(elf.PT_GNU_STACK, 0)
+			p.Prog(h, unknownType, 0, p.U64(p.Section(".eh_frame")+elftest.ShAddr)-8, 8)
+			p.Put32(h+elftest.PhFlags, uint32(elf.PF_R|elf.PF_W))
+		}, 0x49cdfe99456ba59f},
+		{"writable tables", "amd64/pltlib.so", ".plt", func(p *elftest.Patcher) {
+			h := p.Segment(elf.PT_GNU_STACK, 0)
+			p.Prog(h, unknownType, 0, p.U64(p.Section(".eh_frame")+elftest.ShAddr)-8, 9)
+			p.Put32(h+elftest.PhFlags, uint32(elf.PF_R|elf.PF_W))
+		}, 0xaeeb9b741355c367},
 		{"more tables than the note can hold", "amd64/pltlib.so", ".eh_frame", func(p *elftest.Patcher) {
 			p.NewSections(20, func(_, h int) { p.CopySection(h, ".eh_frame") })
 		}, 0x49cdfe99456ba59f},
@@ -165,7 +179,14 @@ func TestBelongs(t *testing.T) {
 		l := must.Get(PlanDetached(f, 0, Options{}))(t)
 		out := write(t, l, p.B, nil)
 		d := elftest.Parse(t, out)
+		id := d.Section(".note.gnu.build-id")
+		if _, want, err := d.BuildID(); err != nil || id == nil || *want != id.Section64 {
+			t.Errorf("%s: section %+v for the build-id in %+v, %v", tt.name, id, want, err)
+		}
 		note := must.Get(d.ReadSection(d.Section(".note.cfi2sframe")))(t)
+		if name, typ := f.Order.Uint32(note), f.Order.Uint32(note[8:]); name != 11 || typ != 1 { // walker/README.md
+			t.Errorf("%s: a note of type %d with a name of %d bytes", tt.name, typ, name)
+		}
 		if sum := f.Order.Uint64(note[24+16:]); sum != tt.sum {
 			t.Errorf("%s: note %x; want checksum %#x", tt.name, note, tt.sum)
 		}
@@ -218,6 +239,9 @@ func TestDetachedRefused(t *testing.T) {
 		}},
 		{"no addresses left after 0xffffffffffff", func(p *elftest.Patcher) {
 			loads(p, func(h int) { p.Put64(h+vaddr, p.U64(h+vaddr)|0xffffffffffffd000) })
+		}},
+		{ErrExists.Error(), func(p *elftest.Patcher) { // the first program header
+			p.Put32(int(p.U64(elftest.EhPhoff)), uint32(sframe.PTGNUSFrame))
 		}},
 		{ErrExists.Error(), func(p *elftest.Patcher) {
 			p.AddSection(sframe.SectionName, uint64(elf.SHF_ALLOC), make([]byte, 8))
