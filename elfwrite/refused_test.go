@@ -210,15 +210,38 @@ func TestFixedTags(t *testing.T) {
 // crashpadNote replaces the build-id in rareg.so with a Crashpad note with contents of the given size. Contents of the
 // valid size, eight bytes, are an offset relative to their own address.
 func crashpadNote(size uint32) func(*elftest.Patcher) {
+	contents := binary.LittleEndian.AppendUint64(nil, 0x1000)[:size]
+	return replaceNote(9, crashpad.typ, "Crashpad\x00\x00\x00\x00", contents)
+}
+
+// replaceNote replaces the build-id in rareg.so with a note.
+func replaceNote(nameSize, typ uint32, name string, contents []byte) func(*elftest.Patcher) {
 	return func(p *elftest.Patcher) {
 		const at = 0x1c8
 		clear(p.B[at:][:0x24])
-		contents := binary.LittleEndian.AppendUint64(nil, 0x1000)[:size]
-		n := copy(p.B[at:], elftest.Note(9, size, crashpad.typ, "Crashpad\x00\x00\x00\x00", contents))
+		n := copy(p.B[at:], elftest.Note(nameSize, uint32(len(contents)), typ, name, contents))
 		h := p.Section(".note.gnu.build-id")
 		p.Put64(h+elftest.ShSize, uint64(n))
 		p.Put64(h+48, 1) // sh_addralign; readers align to 4 bytes nevertheless
 		setSize(p, p.Segment(elf.PT_NOTE, 0), uint64(n))
+	}
+}
+
+// TestHeaderNotes moves notes that their readers find through headers: those of the generic ABI and of
+// https://uapi-group.org/specifications (FDO), and Go's and Android's.
+func TestHeaderNotes(t *testing.T) {
+	for _, n := range []struct {
+		name string
+		typ  uint32
+	}{
+		{"GNU", 1}, {"GNU", 5}, {"FDO", 0xcafe1a7e}, {"FDO", 0x407c0c0a}, {"Go\x00", 4}, {"Android", 1}, {"Android", 4},
+	} {
+		size := uint32(len(strings.TrimRight(n.name, "\x00")) + 1)
+		old := patched(t, "rareg.so", replaceNote(size, n.typ, n.name+"\x00", []byte("1234")))
+		with, _ := roundTrip(t, fmt.Sprint(n), old, 1000, 100)
+		if s := elftest.Parse(t, with).Section(".note.gnu.build-id"); s.Off == 0x1c8 {
+			t.Errorf("%v: the note has not moved", n)
+		}
 	}
 }
 
