@@ -20,6 +20,9 @@ func TestFixtures(t *testing.T) {
 	changed := []string{"interpreter", "amd64/static", "amd64/padding-fixed", "amd64/far.so"}
 	allFixtures(t, func(name string, old []byte) {
 		before := elftest.Parse(t, old)
+		if at, err := FindSFrame(before); err != nil || at != (SFrame{Segment: -1}) {
+			t.Errorf("%s: .sframe is %+v, %v", name, at, err)
+		}
 		if _, err := PlanRemoval(before); !errors.Is(err, ErrNone) {
 			t.Errorf("%s: error %v, want %v", name, err, ErrNone)
 		}
@@ -44,8 +47,9 @@ func TestFixtures(t *testing.T) {
 			if after.Phoff != before.Phoff {
 				t.Errorf("%s: program headers moved from %#x to %#x", name, before.Phoff, after.Phoff)
 			}
-			if h := after.Prog(elf.PT_PHDR); h != nil && h.Filesz != uint64(len(after.Progs))*elffile.ProgSize {
-				t.Errorf("%s: PT_PHDR has %d bytes for %d headers", name, h.Filesz, len(after.Progs))
+			if h := after.Prog(elf.PT_PHDR); h != nil && (h.Filesz != uint64(len(after.Progs))*elffile.ProgSize ||
+				h.Memsz != h.Filesz) {
+				t.Errorf("%s: PT_PHDR is %+v for %d headers", name, h, len(after.Progs))
 			}
 			if a, b := countNotes(before), countNotes(after); a != b {
 				t.Errorf("%s: %d PT_NOTEs become %d", name, a, b)
@@ -66,7 +70,10 @@ func TestBare(t *testing.T) {
 		clear(b[60:64]) // e_shnum, e_shstrndx
 		if _, err := Plan(elftest.Parse(t, b), 100, Options{}); err == nil {
 			converted++
-			roundTrip(t, name, b, 104, 1000)
+			with, without := roundTrip(t, name, b, 104, 1000)
+			if a, b := elftest.Parse(t, with), elftest.Parse(t, without); len(a.Progs) != len(b.Progs) {
+				t.Errorf("%s: %d program headers become %d, instead of PT_NULL", name, len(a.Progs), len(b.Progs))
+			}
 		} else if !strings.Contains(err.Error(), "without section headers") &&
 			!strings.Contains(err.Error(), "the segment ends") {
 			t.Errorf("%s: %v", name, err)

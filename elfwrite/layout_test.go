@@ -583,6 +583,52 @@ func TestSectionNames(t *testing.T) {
 	}
 }
 
+// TestUnusualNames converts files whose section names are not terminated, or missing.
+func TestUnusualNames(t *testing.T) {
+	for _, size := range []uint64{0, 1} { // size of .shstrtab
+		old := patched(t, "alloca", func(p *elftest.Patcher) {
+			h := p.Header(int(p.U16(elftest.EhShstrndx)))
+			p.B[p.U64(h+elftest.ShOff)] = 'x'
+			p.Put64(h+elftest.ShSize, size)
+		})
+		l := must.Get(Plan(elftest.Parse(t, old), 100, Options{}))(t)
+		f := elftest.Parse(t, write(t, l, old, content(100)))
+		if s := f.Section(".sframe"); s == nil || s.Type != sframe.SHTGNUSFrame {
+			t.Errorf("%d bytes of names: .sframe is %+v", size, s)
+		}
+	}
+}
+
+// TestContentsOfSegment converts a file with contents at its end that only a program header describes.
+func TestContentsOfSegment(t *testing.T) {
+	contents := []byte("described by a program header")
+	p := elftest.Patch(t.Fatalf, read(t, "alloca"))
+	off := p.Append(contents)
+	replaceStack(unknownType, uint64(off), 0, uint64(len(contents)))(p)
+	with, without := roundTrip(t, "segment", p.B, 1000, 64)
+	for _, b := range [][]byte{with, without} {
+		h := elftest.Parse(t, b).Prog(unknownType)
+		if got := b[h.Off:][:h.Filesz]; !bytes.Equal(got, contents) {
+			t.Errorf("the segment at %#x contains %q", h.Off, got)
+		}
+	}
+}
+
+// TestSymbolOfSection replaces an .sframe that a symbol refers to. The symbol must follow it.
+func TestSymbolOfSection(t *testing.T) {
+	b := add(t, read(t, "alloca"), content(100), Options{})
+	f := elftest.Parse(t, b)
+	at := must.Get(FindSFrame(f))(t)
+	setSymbol(t, b, f.Sections[at.Section].Addr+4, at.Section, elf.STT_OBJECT)
+	f = elftest.Parse(t, add(t, b, content(5000), Options{Force: true}))
+	at = must.Get(FindSFrame(f))(t)
+	var last elffile.Symbol
+	must.Do(t, f.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s }))
+	if last.Section != at.Section || last.Value != f.Sections[at.Section].Addr+4 {
+		t.Errorf("the symbol is %+v, .sframe %+v", last, f.Sections[at.Section])
+	}
+}
+
 // linkersSection turns .eh_frame into an .sframe in the middle of a segment, where GNU ld places it, and returns its
 // header.
 func linkersSection(t *testing.T, p *elftest.Patcher) elf.Section64 {
@@ -623,6 +669,12 @@ func TestLinkersSection(t *testing.T) {
 		if len(bytes.Trim(rest, "\x00")) > 0 {
 			t.Error("the old section's bytes remain")
 		}
+	}
+	noHeaders := elftest.Patch(t.Fatalf, old)
+	bare(noHeaders)
+	smaller := elftest.Parse(t, add(t, noHeaders.B, content(40), Options{Force: true}))
+	if at := smaller.Prog(sframe.PTGNUSFrame); at.Off != s.Off {
+		t.Errorf("without section headers, .sframe moves from %#x to %#x", s.Off, at.Off)
 	}
 	l, err := Plan(before, 40, Options{Force: true})
 	if err != nil || before.Prog(sframe.PTGNUSFrame).Filesz != s.Size {
@@ -691,7 +743,11 @@ func TestManySections(t *testing.T) {
 		t.Errorf("%d sections, names in %d", len(after.Sections), after.Shstrndx)
 	}
 	// .sframe is the last section, so adding or removing it does not change the indexes of symbols.
-	for _, f := range []*elffile.File{after, elftest.Parse(t, remove(t, out))} {
+	removed := elftest.Parse(t, remove(t, out))
+	if len(removed.Sections) != many {
+		t.Errorf("%d sections are left", len(removed.Sections))
+	}
+	for _, f := range []*elffile.File{after, removed} {
 		last := 0
 		err := f.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s.Section })
 		if err != nil || last != many-1 {

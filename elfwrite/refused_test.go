@@ -35,6 +35,9 @@ func TestRefusedFiles(t *testing.T) {
 			"overlaps the previous segment"},
 		{"segment outside the file", func(p *elftest.Patcher) { p.Put64(p.LastLoad()+elftest.PhOff, 1<<40) },
 			"do not fit in the file"},
+		{"segment across the end of the file", func(p *elftest.Patcher) {
+			setSize(p, p.LastLoad(), uint64(len(p.B)))
+		}, "do not fit in the file"},
 		{"address space used up", func(p *elftest.Patcher) {
 			h := p.LastLoad()
 			p.Put64(h+elftest.PhMemsz, 1<<64-4096-p.U64(h+elftest.PhVaddr)+1)
@@ -57,6 +60,11 @@ func TestRefusedFiles(t *testing.T) {
 				p.Put32(p.Segment(elf.PT_LOAD, 0), uint32(unknownType))
 			}
 		}, "no loaded segment (PT_LOAD)"},
+		{"segments of a library out of order", func(p *elftest.Patcher) {
+			p.Put32(p.Segment(elf.PT_INTERP, 0), uint32(elf.PT_NULL))
+			h := p.Segment(elf.PT_LOAD, 0)
+			p.Put64(h+elftest.PhVaddr, p.U64(h+elftest.PhVaddr)+1<<32)
+		}, "out of order"},
 		{"segments out of order", func(p *elftest.Patcher) {
 			first := p.Segment(elf.PT_LOAD, 0)
 			second := p.Segment(elf.PT_LOAD, 1)
