@@ -37,9 +37,8 @@ func (x *translator) epilogueRows(e sframe.Row) (p epilogue, ok bool) {
 	}
 	popped := e
 	popped.FP = sframe.Rule{}
-	if popped, ok = x.fit(popped); ok {
-		p.asCFI, p.popped = x.number(e), x.number(popped)
-	}
+	popped, ok = x.fit(popped)
+	p.asCFI, p.popped = x.number(e), x.number(popped)
 	return p, ok
 }
 
@@ -53,9 +52,8 @@ func (x *translator) epilogue(p *epilogue) {
 		code := x.opt.Code(begin, min(fn.End, r.End+epilogueSize)-begin)
 		stays := func(pc uint64) bool { return fn.Begin < pc && pc < fn.End }
 		if code != nil {
-			if first, last := x.arch.Epilogue(code, begin, int(r.End-begin), p.reg, stays); first < last {
-				x.popped = elffile.Span{Begin: begin + uint64(first), End: begin + uint64(last)}
-			}
+			first, last := x.arch.Epilogue(code, begin, int(r.End-begin), p.reg, stays)
+			x.popped = elffile.Span{Begin: begin + uint64(first), End: begin + uint64(last)}
 		}
 	}
 	at := min(max(r.Begin, x.popped.Begin), r.End)

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"slices"
 	"testing"
 
 	"cfi2sframe/sframe"
@@ -16,6 +17,8 @@ func TestEpilogue(t *testing.T) {
 	const (
 		asCFI  = ": 0x0 r10+0 fp *(fp+0) 0x5 sp+8 fp *(fp+0)\n"
 		above  = ": 0x0 r10+8 fp *(fp+0) 0x5 sp+8 fp *(fp+0)\n"
+		saved  = ": 0x0 r10+0 fp *(c-16) 0x5 sp+8 fp *(c-16)\n"
+		loaded = ": 0x0 *(r10+0) fp *(fp+0) 0x5 sp+8 fp *(fp+0)\n"
 		popped = ": 0x0 r10+0 fp *(fp+0) 0x1 r10+0 0x5 sp+8\n"
 	)
 	readJump := func(distance string) func(addr, n uint64) []byte { // from 0x100a
@@ -44,6 +47,14 @@ func TestEpilogue(t *testing.T) {
 			"0x1000+0xa" + asCFI + "0x100a+0xa" + asCFI},
 		{"with padding", Options{Code: read, Padding: []uint8{0, 5}}, onR10(0),
 			"0x1000+0xa" + popped + "0x100a+0xf" + asCFI},
+		{"with another frame pointer rule", Options{Code: read}, slices.Concat([]byte{0x0c, 10, 0, 0x86, 2},
+			[]byte{0x45, 0x0c, 7, 8}), "0x1000+0xa" + saved + "0x100a+0xa" + saved},
+		{"a CFA loaded by the register", Options{Code: read}, slices.Concat([]byte{0x0f, 3, 0x7a, 0, 6}, onR10(0)[3:]),
+			"0x1000+0xa" + loaded + "0x100a+0xa" + loaded},
+		{"with other rows within the epilogue", Options{Code: read}, slices.Concat(onR10(0)[:8],
+			[]byte{0x45, 0x0c, 10, 8, 0x41, 0x0c, 7, 8, 0x41, 0x0c, 10, 0}), "0x1000+0xa: 0x0 r10+0 fp *(fp+0)" +
+			" 0x1 r10+0 0x5 r10+8 fp *(fp+0) 0x6 sp+8 0x7 r10+0 fp *(fp+0)\n0x100a+0xa: 0x0 r10+0 fp *(fp+0)" +
+			" 0x5 r10+8 fp *(fp+0) 0x6 sp+8 fp *(fp+0) 0x7 r10+0 fp *(fp+0)\n"},
 		{"a CFA above the register", Options{Code: read}, onR10(8), "0x1000+0xa" + above + "0x100a+0xa" + above},
 		{"without code", Options{}, onR10(0), "0x1000+0xa" + asCFI + "0x100a+0xa" + asCFI},
 		{"code that cannot be read", Options{Code: func(_, _ uint64) []byte { return nil }}, onR10(0),

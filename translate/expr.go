@@ -86,10 +86,10 @@ type expression struct {
 	bad  bool   // an operand is truncated or too large
 }
 
-// opcode decodes an opcode, or 1-byte operand.
+// opcode decodes an opcode, or 1-byte operand. At the end of the expression, it returns 0, which is not an opcode. The
+// operation that follows a 1-byte operand is then missing, too.
 func (e *expression) opcode() op.Opcode {
 	if len(e.code) == 0 {
-		e.bad = true
 		return 0
 	}
 	b := e.code[0]

@@ -69,6 +69,9 @@ func TestForm(t *testing.T) {
 			both(row(fp(16), sframe.Rule{}, slot(-16)))},
 		{"frame pointer saved at the CFA less a constant, computed", elf.EM_X86_64,
 			x86(cfaOf(6, 16), offset(-8), computed(0x40, 0x1c), none), both(row(fp(16), sframe.Rule{}, slot(-16)))},
+		{"frame pointer and return address saved at the CFA less a constant, by the CFA's register", elf.EM_X86_64,
+			x86(cfaOf(6, 16), computed(0x76, 8), computed(0x76, 0), none),
+			both(row(fp(16), sframe.Rule{}, slot(-16)))},
 		{"frame pointer unchanged", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), sameValue, none), both(row(sp(8)))},
 		{"frame pointer unchanged, computed", elf.EM_X86_64, x86(cfaOf(6, 16), offset(-8), valComputed(0x76, 0), none),
 			both(row(fp(16)))},
@@ -103,6 +106,16 @@ func TestForm(t *testing.T) {
 			[2]any{gap(RARule, ColumnRA), row(sp(16), sp(0))}},
 		{"return address rdi+8", elf.EM_X86_64, x86(cfaOf(7, 16), valComputed(0x75, 8), none, none),
 			[2]any{gap(RARule, ColumnRA), row(sp(16), reg(5, 8))}},
+		{"return address 4 GiB from its slot", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-8-1<<32), none, none),
+			never(OffsetRange, ColumnRA)},
+		{"return address in a register over 16 bits", elf.EM_X86_64, x86(cfaOf(7, 8), inRegister(1<<16), none, none),
+			never(RARegister, ColumnRA)},
+		{"return address in a register over 16 bits, plus 1", elf.EM_X86_64,
+			x86(cfaOf(7, 8), valComputed(0x92, 0x80, 0x80, 4, 1), none, none), never(RARule, ColumnRA)},
+		{"return address loaded by a register over 16 bits", elf.EM_X86_64,
+			x86(cfaOf(7, 8), computed(0x92, 0x80, 0x80, 4, 0), none, none), never(RARule, ColumnRA)},
+		{"return address said to stay in rdi", elf.EM_X86_64, cfi.Rules{CFA: cfaOf(7, 8), RA: none, FP: none, SP: none,
+			RAReg: 5}, never(RARule, ColumnRA)},
 		{"return address without a rule", elf.EM_X86_64, x86(cfaOf(7, 8), none, none, none), never(RARule, ColumnRA)},
 		{"return address loaded twice", elf.EM_X86_64, x86(cfaOf(7, 8), computed(0x77, 0, 0x06), none, none),
 			never(RARule, ColumnRA)},
@@ -110,6 +123,10 @@ func TestForm(t *testing.T) {
 			[2]any{gap(FPRegister, ColumnFP), row(sp(8), sframe.Rule{}, reg(3, 0))}},
 		{"frame pointer in a register over 16 bits", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), inRegister(1<<16),
 			none), never(FPRegister, ColumnFP)},
+		{"frame pointer in a register over 16 bits, plus 1", elf.EM_X86_64,
+			x86(cfaOf(7, 8), offset(-8), valComputed(0x92, 0x80, 0x80, 4, 1), none), never(FPRule, ColumnFP)},
+		{"frame pointer CFA+8, and the CFA almost 32 bits", elf.EM_X86_64,
+			x86(cfaOf(7, 1<<31-1), offset(-8), valOffset(8), none), never(FPRule, ColumnFP)},
 		{"frame pointer lost", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), undef, none), never(FPUndefined, ColumnFP)},
 		{"frame pointer CFA-24, not loaded", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-8), valOffset(-24), none),
 			[2]any{gap(FPRule, ColumnFP), row(sp(16), sframe.Rule{}, sp(-8))}},
@@ -141,6 +158,9 @@ func TestForm(t *testing.T) {
 			both(row(fp(328), slot(-48), slot(-72)))},
 		{"frame pointer only, s390x", elf.EM_S390, z(cfaOf(15, 320), none, offset(-72), none),
 			both(row(sp(320), sframe.Rule{}, slot(-72)))},
+		{"frame pointer at an odd offset, which V2 reserves for registers, s390x", elf.EM_S390,
+			z(cfaOf(15, 320), none, offset(-71), none),
+			[2]any{gap(FPRule, ColumnFP), row(sp(320), sframe.Rule{}, slot(-71))}},
 		{"return address in f0", elf.EM_S390, z(cfaOf(15, 160), inRegister(16), none, none),
 			both(row(sp(160), reg(16, 0)))},
 		{"CFA 4 from a multiple of 8", elf.EM_S390, z(cfaOf(15, 164), none, none, none), never(OffsetRange, ColumnCFA)},
@@ -162,7 +182,9 @@ func TestForm(t *testing.T) {
 					t.Errorf("%s, %v: %+v, gap %v; want %+v", tt.name, v, row, g.Reason, want)
 				}
 			case Gap:
-				if g.Reason != want.Reason || g.Column != want.Column {
+				rule := map[Column]cfi.Rule{ColumnCFA: tt.rules.CFA, ColumnRA: tt.rules.RA, ColumnFP: tt.rules.FP,
+					ColumnSP: tt.rules.SP}[want.Column]
+				if g.Reason != want.Reason || g.Column != want.Column || !cfi.SameRule(&g.Rule, &rule) {
 					t.Errorf("%s, %v: %+v, gap %q of the %v; want %q of the %v", tt.name, v, row, g.Reason,
 						g.Column, want.Reason, want.Column)
 				}
@@ -280,5 +302,12 @@ func TestPieces(t *testing.T) {
 					res.Functions, res.Whole, res.Covered, got, whole, covered, want)
 			}
 		}
+	}
+	res := Result{Functions: 3, Whole: 1, Sums: map[Reason]Sum{DRAP: {Functions: 2}}}
+	for _, o := range []outcome{{true, 1 << DRAP}, {}, {true, 1 << DRAP}} {
+		res.addOutcome(cfi.FDE{}, o)
+	}
+	if res.Functions != 1 || res.Whole != 0 || res.Sums[DRAP].Functions != 1 {
+		t.Errorf("three pieces, the middle one without gaps: %+v", res)
 	}
 }

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -51,7 +52,8 @@ type recorder struct {
 	num  map[sframe.Row]uint32
 	fdes []sframe.FDE
 	refs [][]sframe.Ref
-	fail int // the call to Add that must fail, starting at 1
+	like []int // by FDE: the argument of Repeat, or -1
+	fail int   // the call to Add that must fail, starting at 1
 }
 
 var errFull = errors.New("no room")
@@ -69,7 +71,7 @@ func (k *recorder) Row(r sframe.Row) uint32 {
 }
 
 func (k *recorder) Add(d sframe.FDE, refs []sframe.Ref) (int, error) {
-	k.fdes, k.refs = append(k.fdes, d), append(k.refs, slices.Clone(refs))
+	k.fdes, k.refs, k.like = append(k.fdes, d), append(k.refs, slices.Clone(refs)), append(k.like, -1)
 	if len(k.fdes) == k.fail {
 		return 0, errFull
 	}
@@ -77,7 +79,7 @@ func (k *recorder) Add(d sframe.FDE, refs []sframe.Ref) (int, error) {
 }
 
 func (k *recorder) Repeat(d sframe.FDE, n int) {
-	k.fdes, k.refs = append(k.fdes, d), append(k.refs, k.refs[n])
+	k.fdes, k.refs, k.like = append(k.fdes, d), append(k.refs, k.refs[n]), append(k.like, n)
 }
 
 func (k *recorder) String() string {
@@ -89,6 +91,9 @@ func (k *recorder) String() string {
 		}
 		if d.Signal {
 			b.WriteString(" signal")
+		}
+		if n := k.like[i]; n >= 0 {
+			fmt.Fprintf(&b, " like %d", n)
 		}
 		b.WriteByte(':')
 		for _, r := range k.refs[i] {
@@ -129,8 +134,17 @@ func TestFunctions(t *testing.T) {
 		gaps map[Reason]Sum
 	}{
 		{"identical functions", Options{}, "", []testFunc{{0x1000, 8, push}, {0x1010, 16, push}, {0x1020, 1, push},
-			{0x1030, 2, push}}, "0x1000+0x8: 0x0 sp+8 0x1 sp+16\n0x1010+0x10: 0x0 sp+8 0x1 sp+16\n" +
-			"0x1020+0x1: 0x0 sp+8\n0x1030+0x2: 0x0 sp+8 0x1 sp+16\n", nil},
+			{0x1030, 2, push}}, "0x1000+0x8: 0x0 sp+8 0x1 sp+16\n0x1010+0x10 like 0: 0x0 sp+8 0x1 sp+16\n" +
+			"0x1020+0x1: 0x0 sp+8\n0x1030+0x2 like 0: 0x0 sp+8 0x1 sp+16\n", nil},
+		{"identical functions without instructions", Options{}, "", []testFunc{{0x1000, 8, push}, {0x1010, 8, nil},
+			{0x1020, 4, nil}}, "0x1000+0x8: 0x0 sp+8 0x1 sp+16\n0x1010+0x8: 0x0 sp+8\n0x1020+0x4 like 1: 0x0 sp+8\n",
+			nil},
+		{"functions with the same rules", Options{}, "", []testFunc{{0x1000, 8, push},
+			{0x1010, 8, []byte{0x42, 0x0e, 16, 0x41, 0x0e, 8}}},
+			"0x1000+0x8: 0x0 sp+8 0x1 sp+16\n0x1010+0x8: 0x0 sp+8 0x2 sp+16 0x3 sp+8\n", nil},
+		{"identical functions with a gap at the end", Options{Padding: []uint8{8, 8}}, "",
+			[]testFunc{{0x1000, 8, []byte{0x41, 0x0d, 10}}, {0x1010, 8, []byte{0x41, 0x0d, 10}}},
+			"0x1000+0x1: 0x0 sp+8\n0x1010+0x1: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {2, 2, 14}}},
 		{"a gap in the middle", Options{}, "", []testFunc{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x42, 0x0d, 7}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {1, 1, 2}}},
 		{"a register and DRAP", Options{}, "",
@@ -146,16 +160,21 @@ func TestFunctions(t *testing.T) {
 			[]testFunc{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x0d, 7, 0x41, 0x0d, 10}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1002+0x1: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {1, 2, 6}}},
 		{"padding", Options{Padding: []uint8{8, 0, 3}}, "", []testFunc{{0x1000, 8, push}, {0x1010, 8, push},
-			{0x1020, 8, push}}, "0x1000+0x10: 0x0 sp+8 0x1 sp+16\n0x1010+0x8: 0x0 sp+8 0x1 sp+16\n" +
-			"0x1020+0xb: 0x0 sp+8 0x1 sp+16\n", nil},
+			{0x1020, 8, push}}, "0x1000+0x10: 0x0 sp+8 0x1 sp+16\n0x1010+0x8 like 0: 0x0 sp+8 0x1 sp+16\n" +
+			"0x1020+0xb like 0: 0x0 sp+8 0x1 sp+16\n", nil},
+		{"padding up to the end of reach", Options{Reach: Reach{0x1000, 0x100a}, Padding: []uint8{3}}, "",
+			[]testFunc{{0x1000, 8, push}}, "0x1000+0xb: 0x0 sp+8 0x1 sp+16\n", nil},
 		{"padding out of reach", Options{Reach: Reach{0x1000, 0x1009}, Padding: []uint8{3}}, "",
 			[]testFunc{{0x1000, 8, push}}, "0x1000+0x8: 0x0 sp+8 0x1 sp+16\n", nil},
 		{"padding up to 4 GiB", Options{Padding: []uint8{1}}, "", []testFunc{{0x1000, 1<<32 - 1, nil}},
 			"0x1000+0xffffffff: 0x0 sp+8\n", nil},
+		{"padding up to 4 GiB less a byte", Options{Padding: []uint8{1}}, "", []testFunc{{1 << 33, 1<<32 - 2, nil}},
+			"0x200000000+0xffffffff: 0x0 sp+8\n", nil},
 		{"a signal frame in V2", Options{}, "zS", []testFunc{{0x1000, 8, push}}, "",
 			map[Reason]Sum{SignalFrame: {1, 1, 8}}},
-		{"a signal frame in V3", Options{Version: sframe.V3}, "zS", []testFunc{{0x1000, 8, push}},
-			"0x1000+0x8 signal: 0x0 sp+8 0x1 sp+16\n", nil},
+		{"a signal frame in V3", Options{Version: sframe.V3}, "zS", []testFunc{{0x1000, 8, push},
+			{0x1008, 8, push}}, "0x1000+0x8 signal: 0x0 sp+8 0x1 sp+16\n" +
+			"0x1008+0x8 signal like 0: 0x0 sp+8 0x1 sp+16\n", nil},
 		{"out of reach", Options{Reach: Reach{0x1008, 0x1107}}, "", []testFunc{{0x1000, 8, nil}, {0x1008, 0x100, nil},
 			{0x1108, 4, nil}}, "0x1008+0x100: 0x0 sp+8\n", map[Reason]Sum{TooFar: {2, 2, 12}}},
 		{"a byte out of reach at the start", Options{Reach: Reach{0x1001, 0x2000}}, "", []testFunc{{0x1000, 8, nil}},
@@ -171,10 +190,10 @@ func TestFunctions(t *testing.T) {
 
 		{"a PLT that does not move", Options{Moves: fixed}, "", []testFunc{{0x1000, 64, pltCFA}},
 			"0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
-		{"a PLT moved by multiples of a block", Options{Moves: by16}, "", []testFunc{{0x1000, 64, pltCFA}},
-			"0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
-		{"a PLT without PC-mask FDEs", Options{Moves: by16, NoPCMask: true}, "", []testFunc{{0x1000, 32, pltCFA}},
-			"0x1000+0x20: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
+		{"a PLT moved by multiples of a block", Options{Moves: by16, Padding: []uint8{9}}, "",
+			[]testFunc{{0x1000, 64, pltCFA}}, "0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
+		{"a PLT without PC-mask FDEs", Options{Moves: by16, NoPCMask: true, Padding: []uint8{9}}, "",
+			[]testFunc{{0x1000, 32, pltCFA}}, "0x1000+0x20: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
 		{"a PLT in V1", Options{Version: sframe.V1, Moves: by16}, "", []testFunc{{0x1000, 32, pltCFA}},
 			"0x1000+0x20: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
 		{"a PLT moved by any distance", Options{}, "", []testFunc{{0x1000, 64, pltCFA}}, "",
@@ -183,8 +202,10 @@ func TestFunctions(t *testing.T) {
 			[]testFunc{{0x1000, 64, pltCFA}}, "", map[Reason]Sum{CFAAddress: {1, 1, 64}}},
 		{"a PLT of a block and a half", Options{Moves: by16}, "", []testFunc{{0x1000, 24, pltCFA}},
 			"0x1000+0x18: 0x0 sp+8 0xb sp+16 0x10 sp+8\n", nil},
-		{"a PLT that starts within a block", Options{Moves: by16}, "", []testFunc{{0x1008, 56, pltCFA}},
-			"0x1008+0x8: 0x0 sp+8 0x3 sp+16\n0x1010+0x30 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
+		{"PLTs, and one that starts within a block and precedes other code", Options{Moves: by16}, "",
+			[]testFunc{{0x1000, 32, pltCFA}, {0x1028, 72, slices.Concat(pltCFA, []byte{0x02, 56, 0x0c, 7, 8})}},
+			"0x1000+0x20 rep 16: 0x0 sp+8 0xb sp+16\n0x1028+0x8: 0x0 sp+8 0x3 sp+16\n" +
+				"0x1030+0x30 rep 16: 0x0 sp+8 0xb sp+16\n0x1060+0x10: 0x0 sp+8\n", nil},
 		{"a PLT of one entry", Options{Moves: by16}, "", []testFunc{{0x1000, 16, pltCFA}},
 			"0x1000+0x10: 0x0 sp+8 0xb sp+16\n", nil},
 		{"a PLT of 1 MiB", Options{Moves: by16}, "", []testFunc{{0x100000, maxPLT, pltCFA}},
@@ -237,13 +258,20 @@ func TestFunctions(t *testing.T) {
 			t.Errorf("%s: %+v, %d bytes of %d covered\n%swant %+v\n%s", tt.name, res.Sums, res.Covered, res.Described,
 				&sink, tt.gaps, tt.want)
 		}
-		sum := make(map[Reason]uint64)
+		sum, lossy := make(map[Reason]uint64), make(map[uint64]bool)
 		for _, g := range res.Gaps {
 			sum[g.Reason] += g.Size()
-			if g.Function == nil || g.Begin < g.Function.Begin || g.End > g.Function.End ||
-				(g.Reason == Malformed) != (g.Err != nil) {
+			if g.Reason.Loss() {
+				lossy[g.Function.Begin] = true
+			}
+			if g.Begin < g.Function.Begin || g.End > g.Function.End || (g.Reason == Malformed) != (g.Err != nil) ||
+				g.Reason == CFAAddress && !bytes.Equal(g.Rule.Expression, pltCFA[2:]) {
 				t.Errorf("%s: gap %+v", tt.name, g)
 			}
+		}
+		if whole := len(tt.fns) - len(lossy); res.Whole != whole || res.Functions != len(tt.fns) || res.Inferred != 0 {
+			t.Errorf("%s: %d whole functions of %d, %d bytes inferred; want %d of %d, 0", tt.name, res.Whole,
+				res.Functions, res.Inferred, whole, len(tt.fns))
 		}
 		for r, s := range tt.gaps {
 			if sum[r] != s.Bytes {
@@ -354,6 +382,7 @@ func TestStubs(t *testing.T) {
 // TestTopmost translates rules that use registers other than SP and FP (V3 specification, "Flexible FDEs") for the CFA,
 // for the return address or for the frame pointer, and rules that do not.
 func TestTopmost(t *testing.T) {
+	opt := Options{Version: sframe.V3, NoPCMask: true, Moves: func(uint64) uint64 { return 16 }}
 	for _, tt := range []struct {
 		name string
 		code []byte
@@ -365,12 +394,55 @@ func TestTopmost(t *testing.T) {
 		{"return address in r10", []byte{0x09, 16, 10}, 0x40},
 		{"frame pointer in r10", []byte{0x09, 6, 10}, 0x40},
 		{"frame pointer in r10 from 0x10 on", []byte{0x50, 0x09, 6, 10}, 0x30},
+		{"frame pointer in r10 in a PLT", slices.Concat(pltCFA, []byte{0x09, 6, 10}), 0x40},
 	} {
 		table := parse(t, "", testFunc{0x1000, 0x40, tt.code})
-		res, err := Translate(table, Options{Version: sframe.V3}, Discard())
+		res, err := Translate(table, opt, Discard())
 		if err != nil || res.Covered != 0x40 || res.Topmost != tt.want {
 			t.Errorf("%s: %d of %d bytes covered in the topmost frame only, error %v; want %d of 64", tt.name,
 				res.Topmost, res.Covered, err, tt.want)
+		}
+	}
+}
+
+// TestDiscard numbers rows. Equal rows have the same number.
+func TestDiscard(t *testing.T) {
+	var got []uint32
+	sink := Discard()
+	for _, cfa := range []int32{8, 16, 8, 24} {
+		got = append(got, sink.Row(sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: cfa}}))
+	}
+	if want := []uint32{0, 1, 0, 2}; !slices.Equal(got, want) {
+		t.Errorf("numbers %d, want %d", got, want)
+	}
+}
+
+// TestMerge translates a table with more gaps than a Result lists, and with padded functions with inferred rows before
+// and after them, in one part and in two.
+func TestMerge(t *testing.T) {
+	fns := make([]testFunc, maxGaps+1)
+	for i := range fns {
+		fns[i] = testFunc{uint64(i+1) << 4, 8, []byte{0x0d, 10}}
+	}
+	table := parse(t, "", fns...)
+	onEntry := []cfi.InferredRow{{Reg: 7, Offset: 8}}
+	table.Infer(&cfi.Inference{Functions: []cfi.InferredFunction{{Begin: 4, End: 8, Rows: onEntry},
+		{Begin: 1 << 32, End: 1<<32 + 4, Rows: onEntry}}})
+	opt := Options{Version: sframe.V2, Padding: slices.Repeat([]uint8{3}, table.Len())}
+	for n := 1; n <= 2; n++ {
+		var parts []*Result
+		for _, p := range table.Split(n) {
+			parts = append(parts, must.Get(Translate(p, opt, Discard()))(t))
+		}
+		got := Merge(parts)
+		if len(got.Gaps) != maxGaps || got.ListedTo() != maxGaps<<4+8 {
+			t.Errorf("%d parts: %d gaps, up to %#x, want %d", n, len(got.Gaps), got.ListedTo(), maxGaps)
+		}
+		got.Gaps, got.cuts = nil, nil
+		want := Result{Functions: len(fns) + 2, Whole: 2, Described: 8*maxGaps + 16, Covered: 8, Inferred: 8,
+			Padding: 6, Sums: map[Reason]Sum{CFARegister: {len(fns), len(fns), 8 * (maxGaps + 1)}}}
+		if !reflect.DeepEqual(got, &want) {
+			t.Errorf("%d parts: %+v, want %+v", n, got, want)
 		}
 	}
 }

@@ -197,7 +197,6 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 		translations: make([]translation, t.NumRules()), repeat: make([]repeatable, t.NumPrograms()),
 	}
 	for i := range t.Len() {
-		x.pad = 0
 		if opt.Padding != nil {
 			x.pad = uint64(opt.Padding[i])
 		}
@@ -464,10 +463,10 @@ func (x *translator) commit() error {
 	return nil
 }
 
-// paddingAfter returns how many bytes of padding get the last row of a run. Rows of PC-mask blocks, and rows that
-// depend on the pc, do not apply to padding.
+// paddingAfter returns how many bytes of padding get the last row of a run. Rows that depend on the pc do not apply to
+// padding.
 func (x *translator) paddingAfter(r *run) uint64 {
-	if r.end != x.fn.End || r.rep != 0 || x.pcRead {
+	if r.end != x.fn.End || x.pcRead {
 		return 0
 	}
 	return x.pad
@@ -611,8 +610,7 @@ func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 	switch {
 	case v == cfa && v.base == ofReg:
 		return value{base: ofCFA}
-	case v.base == ofReg && v.reg == reg && !v.deref && v.off == 0:
-		return v // unchanged; no rule needed
+	case v == value{base: ofReg, reg: reg}: // unchanged; no rule needed
 	case v.base == ofReg && cfa.base == ofReg && v.reg == cfa.reg && !cfa.deref:
 		v.base, v.reg, v.off = ofCFA, 0, v.off-cfa.off
 	}

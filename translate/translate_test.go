@@ -31,6 +31,8 @@ func TestEvaluate(t *testing.T) {
 		{"bregx 7 8", []byte{0x92, 7, 8}, value{}, reg(7, 8)},
 		{"breg7 0, plus_uconst 200", []byte{0x77, 0, 0x23, 0xc8, 1}, value{}, reg(7, 200)},
 		{"breg7 0, lit16, plus", []byte{0x77, 0, 0x40, 0x22}, value{}, reg(7, 16)},
+		{"breg7 0, lit0, plus", []byte{0x77, 0, 0x30, 0x22}, value{}, reg(7, 0)},
+		{"breg7 63, lit31, minus", []byte{0x77, 0x3f, 0x4f, 0x1c}, value{}, reg(7, 32)},
 		{"breg7 24, constu 8, minus", []byte{0x77, 24, 0x10, 8, 0x1c}, value{}, reg(7, 16)},
 		{"breg7 0, const1u 255, plus", []byte{0x77, 0, 0x08, 0xff, 0x22}, value{}, reg(7, 255)},
 		{"breg6 -8, deref", []byte{0x76, 0x78, 0x06}, value{}, mem(6, -8)},
