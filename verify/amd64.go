@@ -89,8 +89,8 @@ func prologueAMD64(p *prologue, b []byte) int {
 		p.saved, p.slot = true, p.sp-in.disp
 	case jump && conditional:
 		p.skip = in.imm
-	case jump, in.op == 0xe8, in.op == 0xc3, in.op == 0xff && group >= 2, in.op&^7 == 0x58,
-		in.written()>>rsp&1 != 0, in.written()>>rbp&1 != 0: // jmp, call, ret, pop
+	case jump, in.op == 0xff && group&^1 == 4, // jmp; call, ret and pop write rsp
+		in.written()>>rsp&1 != 0, in.written()>>rbp&1 != 0:
 		return 0
 	}
 	return in.size

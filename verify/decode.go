@@ -450,7 +450,8 @@ func (in *instruction) implied() uint32 {
 		return 1 << rax
 	case op == 0x9f, op&^1 == 0xa0, op == 0xd7, op&^1 == 0xe4, op&^1 == 0xec: // lahf, mov, xlat, in
 		return 1 << rax
-	case op&^1 == 0xf6 && group >= 4, op&^1 == 0x0fb0, op == 0x0fc7, op&^3 == 0x0f30: // mul, div; cmpxchg; rdtsc
+	case op&^1 == 0xf6 && group >= 4, op&^1 == 0x0fb0, op == 0x0fc7 && in.rm < 0, // mul, div; cmpxchg
+		op&^3 == 0x0f30: // rdtsc
 		return 1<<rax | 1<<rdx
 	case op&^1 == 0xc6 && group == 7: // xbegin
 		return 1 << rax

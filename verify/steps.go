@@ -228,22 +228,14 @@ func (in *instruction) execute(s *frameFacts) (what string) {
 	case op&^7 == 0x50, op == 0x68, op == 0x6a, op == 0x9c, op == 0x0fa0, op == 0x0fa8,
 		op == 0xff && group == 6: // push
 		s.push(8)
-		reg := in.rm
-		if op&^7 != 0x50 && op != 0xff {
-			reg = -1
-		}
-		return s.store(rsp, 0, 8, reg)
+		return s.store(rsp, 0, 8, in.rm)
 	case op == 0xe8: // call to the next instruction
 		s.push(8)
-	case op&^7 == 0x58: // pop
+	case op&^7 == 0x58, op == 0x8f && in.rm >= 0: // pop
 		s.load(in.rm, rsp, 0)
 		s.push(-8)
 	case op == 0x8f:
 		s.push(-8)
-		if in.rm >= 0 {
-			s.load(in.rm, rsp, -8)
-			return ""
-		}
 		return s.store(base, in.disp, 8, -1)
 	case op == 0x9d, op == 0x0fa1, op == 0x0fa9: // popf
 		s.push(-8)
