@@ -21,6 +21,9 @@ var a64Words = map[string]uint32{
 	"ldr x29, [sp], #32": 0xf84207fd, "bl 8": 0x94000002, "addvl sp, sp, #-1": 0x043f57ff,
 	"stur x29, [sp, #-8]": 0xf81f83fd, "movz x29, #0": 0xd280001d, "mov sp, x15": 0x910001ff, "mov x15, sp": 0x910003ef,
 	"swpa x0, x29, [x1]": 0xf8a0803d, "prfm #29, [x1]": 0xf980003d,
+	"mov x0, sp": 0x910003e0, "ldp x29, x30, [x0]": 0xa940781d, "add sp, sp, #32": 0x910083ff,
+	"mov x30, x9": 0xaa0903fe, "movz x30, #0": 0xd280001e, "blr x8": 0xd63f0100, "ldapur x0, [sp]": 0xd94003e0,
+	"stlur x0, [sp]": 0xd90003e0,
 }
 
 // TestA64Code checks rows that follow the Procedure Call Standard for the Arm 64-bit Architecture, and expects changed
@@ -64,6 +67,14 @@ func TestA64Code(t *testing.T) {
 			"ret"}, []cfi.InferredRow{entry, row(4, sp, 32, saved), row(12, sp, 0, nil)}, false},
 		{"a vector next to RA", []string{"stp x29, x30, [sp, #-32]!", "str q0, [sp, #16]", "ldp x29, x30, [sp], #32",
 			"ret"}, []cfi.InferredRow{entry, row(4, sp, 32, saved), row(12, sp, 0, nil)}, true},
+		{"stlur", []string{"stp x29, x30, [sp, #-32]!", "stlur x0, [sp]", "ldp x29, x30, [sp], #32", "ret"},
+			[]cfi.InferredRow{entry, row(4, sp, 32, saved), row(12, sp, 0, nil)}, false},
+		{"ldapur", []string{"stp x29, x30, [sp, #-32]!", "ldapur x0, [sp]", "ldp x29, x30, [sp], #32", "ret"},
+			[]cfi.InferredRow{entry, row(4, sp, 32, saved), row(12, sp, 0, nil)}, true},
+		{"loaded by x0", []string{"stp x29, x30, [sp, #-32]!", "mov x0, sp", "ldp x29, x30, [x0]", "add sp, sp, #32",
+			"ret"}, []cfi.InferredRow{entry, row(4, sp, 32, saved), row(16, sp, 0, nil)}, true},
+		{"RA in x9", []string{"mov x9, x30", "movz x30, #0", "mov x30, x9", "ret"}, []cfi.InferredRow{entry,
+			row(4, sp, 0, func(r *cfi.InferredRow) { r.RAReg = 9 }), row(12, sp, 0, nil)}, true},
 		{"SP", []string{"sub sp, sp, #16", "add sp, sp, #16", "ret"},
 			[]cfi.InferredRow{entry, row(4, sp, 16, nil), row(8, sp, 0, nil)}, true},
 		{"copy of SP", []string{"mov x15, sp", "sub sp, sp, #16", "mov sp, x15", "ret"},
@@ -82,6 +93,11 @@ func TestA64Code(t *testing.T) {
 		a64Words[move], a64Words[ret] = 0xaa1e03e0|i, 0xd65f0000|i<<5
 		tests = append(tests, codeTest{ret, []string{move, ret}, []cfi.InferredRow{entry,
 			row(4, sp, 0, func(r *cfi.InferredRow) { r.RAReg = uint64(i) })}, true})
+		base, back := fmt.Sprintf("mov x%d, sp", i), fmt.Sprintf("mov sp, x%d", i)
+		a64Words[base], a64Words[back] = 0x910003e0|i, 0x9100001f|i<<5
+		tests = append(tests, codeTest{base + " across a call", []string{"stp x29, x30, [sp, #-32]!", base, "blr x8",
+			back, "ldp x29, x30, [sp], #32", "ret"}, []cfi.InferredRow{entry, row(4, sp, 32, saved),
+			row(8, uint64(i), 32, saved), row(20, sp, 0, nil)}, i >= 19})
 	}
 	for _, tt := range tests {
 		var code []byte
@@ -119,6 +135,21 @@ func TestA64Code(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestA64Callee checks a call, without a saved return address, of a function that writes no register.
+func TestA64Callee(t *testing.T) {
+	var code []byte
+	for _, in := range []string{"bl 8", "ret", "ret"} {
+		code = binary.LittleEndian.AppendUint32(code, a64Words[in])
+	}
+	file := fileOf(t, elf.ET_DYN, elf.EM_AARCH64, binary.LittleEndian, region{name: ".text", addr: 0x1000, code: code})
+	rows := []cfi.InferredRow{{Reg: 31, RAReg: 30}}
+	refused, err := Code(file, &cfi.Inference{Functions: []cfi.InferredFunction{
+		{Begin: 0x1000, End: 0x1008, Rows: rows}, {Begin: 0x1008, End: 0x100c, Rows: rows, Component: 1}}})
+	if _, ok := refused[0]; err != nil || !ok || len(refused) != 1 {
+		t.Errorf("%v, error %v", refused, err)
 	}
 }
 
@@ -175,11 +206,19 @@ func TestA64Written(t *testing.T) {
 			checkMemory(t, machine, &in)
 		}
 	}
+	for word, want := range map[uint32]uint32{ // casp x0,x1,x2,x3,[x4]; casp x30,xzr,x2,x3,[x4]; stxr w0,x1,[x2]
+		0x48207c82: 3, 0x483e7c82: 1 << 30, 0xc8007c41: 1,
+	} {
+		if got := (&a64{word}).written(); got != want {
+			t.Errorf("%08x writes %08x; want %08x", word, got, want)
+		}
+	}
 	if known < 300_000 {
 		t.Errorf("%d instructions are known; want more", known)
 	}
 	for name, word := range map[string]uint32{
 		"stgp x0,x1,[sp]": 0x690007e0, "ldraa x0,[x1]": 0xf8200420, "addpt x0,x1,x2": 0x9a022020,
+		"adc, bit 10": 0x9a020420, "st64b x0,[x1]": 0xf83f9020, "ld64b x0,[x1]": 0xf83fd020,
 		"swpt x0,x1,[x2]": 0x59208441, "addvl sp,sp,#-1": 0x043f57ff, "addg x0,x1,#16,#1": 0x91810420,
 		"ldiapp x0,x1,[x2]": 0xd9411840, "ldg x0,[x1]": 0xd9600020, "cpyfp [x0]!,[x1]!,x2!": 0x19010440,
 		"hvc #0": 0xd4000002, "eret": 0xd69f03e0, "cbgt w0,w1,.": 0x74010000, "unallocated": 0x00010000,

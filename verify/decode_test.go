@@ -78,6 +78,7 @@ func TestStubs(t *testing.T) {
 		{stubAArch64, map[string]effect{
 			"f0 7b bf a9": {size: 4, push: 16, saveRA: 8},   // stp x16,x30,[sp,#-16]!
 			"e2 0f bf a9": {size: 4, push: 16},              // stp x2,x3,[sp,#-16]!
+			"f0 7f bf a9": {size: 4, push: 16},              // stp x16,xzr,[sp,#-16]!
 			"fe 43 bf a9": {size: 4, push: 16},              // stp x30,x16,[sp,#-16]!; x30 is unchanged
 			"10 00 00 90": {size: 4},                        // adrp x16,.
 			"11 06 40 f9": {size: 4},                        // ldr x17,[x16,#8]
@@ -97,6 +98,7 @@ func TestStubs(t *testing.T) {
 			"30 7a bf a9", // stp x16,x30,[x17,#-16]!
 			"f0 47 c1 a8", // ldp x16,x17,[sp],#16
 			"30 8e 40 f8", // ldr x16,[x17,#8]!
+			"01 02 1f d6", // not an instruction
 			"30 86 40 f8", // ldr x16,[x17],#8
 			"1d 00 00 90", // adrp x29,.
 			"21 00 00 91", // add x1,x1,#0

@@ -215,7 +215,7 @@ func TestGo(t *testing.T) {
 		want   string        // what the check then reports, or ""
 	}{
 		{"frames", amd64, []goFunc{goAMD64, goAMD64Old, goLeaf, goLarge, goThunk}, nil, ""},
-		{"aarch64", aarch64, []goFunc{goAArch64, goAArch64Large, goAArch64Go118, goAArch64Preempt, goAArch64Debug}, nil,
+		{"aarch64", aarch64, []goFunc{goAArch64, goAArch64Go118, goAArch64Preempt, goAArch64Debug, goAArch64Large}, nil,
 			""},
 		{"s390x", s390x, []goFunc{goS390X, goS390XIndex, goS390XShort, goS390XLong, goS390XLa,
 			named(goS390X, sigName)}, nil, ""},
@@ -246,6 +246,7 @@ func TestGo(t *testing.T) {
 		{"a different write to x29, aarch64", aarch64, []goFunc{goAArch64, goAArch64}, code(4, "fd030091"), slot},
 		{"a different frame, s390x", s390x, []goFunc{goS390X, goS390X, goS390X}, code(0, "e3f0ffc0ff71"),
 			"but 64 in the code"},
+		{"a different base, s390x", s390x, []goFunc{goS390X, goS390XIndex}, code(2, "1f"), "but 0 in the code"},
 		{"a different frame by index, s390x", s390x, []goFunc{goS390X, goS390X, goS390XIndex}, code(0, "e3ff0fc0ff71"),
 			"but 64 in the code"},
 
@@ -356,6 +357,13 @@ func TestGoOther(t *testing.T) {
 	if !errors.Is(err, ErrGo) {
 		t.Errorf("%+v, error %v", res, err)
 	}
+	odd := g.file(t) // with segments that do not contain the table
+	odd.Progs = append([]elf.Prog64{{}, {}}, odd.Progs...)
+	odd.Progs[0].Filesz = 1 << 60
+	odd.Progs[1].Type, odd.Progs[1].Vaddr, odd.Progs[1].Filesz = uint32(elf.PT_LOAD), 1, 6
+	if _, err := findGo(table, table.At(2), odd); err != nil {
+		t.Error(err)
+	}
 	outermost := goProgram{p: amd64, entry: 1, fns: g.fns}
 	if wrong, err := wrongIn(t, &outermost, &g); err != nil || !strings.Contains(wrong[0], "but the table does not") {
 		t.Errorf("%v, error %v", wrong, err)
@@ -444,6 +452,31 @@ func TestGoRows(t *testing.T) {
 	}
 }
 
+// TestGoRow checks rows that show only part of the frame.
+func TestGoRow(t *testing.T) {
+	sp := func(reg uint64, offset int64) cfi.Rule { return cfi.Rule{Rule: cfi.RuleCFA, Reg: reg, Offset: offset} }
+	none, saved := cfi.Rule{Rule: cfi.RuleArchitectural}, cfi.Rule{Rule: cfi.RuleOffset, Offset: -8}
+	a, b := goTable{abi: abis[sframe.AMD64Little]}, goTable{abi: abis[sframe.AArch64Little]}
+	for _, tt := range []struct {
+		g     *goTable
+		size  int64
+		rules cfi.Rules
+		want  string
+	}{
+		{&a, 0, cfi.Rules{CFA: sp(7, 8), RA: saved}, ""},
+		{&a, -1, cfi.Rules{CFA: sp(7, 7), RA: saved}, "the CFA differs"},
+		{&b, 0, cfi.Rules{CFA: sp(31, 0), RA: none}, ""},
+		{&b, 0, cfi.Rules{CFA: sp(31, 0), RA: saved}, "the return address is elsewhere"},
+		{&b, 8, cfi.Rules{CFA: sp(31, 8), RA: saved}, ""},
+		{&b, 8, cfi.Rules{CFA: sp(31, 8), RA: none}, "the return address is elsewhere"},
+	} {
+		tt.rules.FP, tt.rules.SP = none, none
+		if got := tt.g.row(&cfi.Row{Rules: &tt.rules}, tt.size, 0); got != tt.want {
+			t.Errorf("frame of %d bytes, %v: %q; want %q", tt.size, &tt.rules, got, tt.want)
+		}
+	}
+}
+
 // TestPrologue checks at which offset the first instructions of functions, assembled by GNU as, save the frame pointer.
 func TestPrologue(t *testing.T) {
 	const (
@@ -472,6 +505,7 @@ func TestPrologue(t *testing.T) {
 		{"after pushes", "\x6a\x01\x68\x01\x00\x00\x00\xff\x37\x48\x83\xec\x18\x48\x89\x6c\x24\x10", 13,
 			goSlot{true, 18, 48, 32}, ""},
 		{"after a call", "\xe8\x00\x00\x00\x00" + frame, 9, goSlot{}, ""},
+		{"after an indirect jump", "\xff\xe0" + frame, 6, goSlot{}, ""},
 		{"after a pop", "\x58" + frame, 5, goSlot{}, ""},
 		{"after rsp was set", "\x48\x89\xfc" + frame, 7, goSlot{}, ""},
 		{"after rbp was set", "\x48\x89\xfd" + frame, 7, goSlot{}, ""},
@@ -480,6 +514,7 @@ func TestPrologue(t *testing.T) {
 		{"after an unknown instruction", "\x06\x90\x90" + frame, 7, goSlot{}, ""},
 		{"saved with an index", "\x48\x83\xec\x30\x48\x89\x6c\x04\x28\xc3", 4, goSlot{}, ""},
 		{"half of rbp saved", "\x48\x83\xec\x30\x89\x6c\x24\x28\xc3", 4, goSlot{}, ""},
+		{"push in the last byte", "\x48\x83\xec\x30\xb8\x00\x00\x00\x55", 4, goSlot{}, ""},
 		{"a different size", "\x48\x83\xec\x38\x48\x89\x6c\x24\x28", 4, goSlot{},
 			"at 0x4: frame of 48 bytes in the table, but 56 in the code"},
 	} {
@@ -487,6 +522,11 @@ func TestPrologue(t *testing.T) {
 			frames: goFrames{{0, 0}, {tt.begins, 48}}}
 		if slot, wrong := g.runPrologue(uint64(len(tt.code))); slot != tt.slot || wrong != tt.wrong {
 			t.Errorf("%s: %+v, %q; want %+v, %q", tt.name, slot, wrong, tt.slot, tt.wrong)
+		}
+	}
+	for n, want := range []int{0, 0, 0, 0, 4} {
+		if got := prologueAArch64(new(prologue), []byte("\x1f\x20\x03\xd5")[:n]); got != want {
+			t.Errorf("%d bytes of an aarch64 instruction: %d; want %d", n, got, want)
 		}
 	}
 }

@@ -125,20 +125,28 @@ var correctRows = map[string]string{
 	"push and pop": "sp+8 push %rbx \n sp+16 xor %ebx,%ebx \n pop %rbx \n sp+8 ret",
 	"sub and add":  "sp+8 sub $0x108,%rsp \n sp+272 nop \n add $0x108,%rsp \n sp+8 ret",
 	"lea":          "sp+8 lea -24(%rsp),%rsp \n sp+32 nop \n lea 24(%rsp),%rsp \n sp+8 ret",
-	"frame pointer": "sp+8 push %rbp \n sp+16 -16 mov %rsp,%rbp \n bp+16 -16 and $-32,%rsp \n call *%rax \n " +
-		"leave \n sp+8 ret",
+	"frame pointer": "sp+8 push %rbp \n sp+16 -16 mov %rsp,%rbp \n bp+16 -16 and $-32,%rsp \n add $64,%rsp \n " +
+		"call *%rax \n leave \n sp+8 ret",
 	"lea from rbp": "sp+8 push %rbp \n sp+16 -16 mov %rsp,%rbp \n bp+16 -16 push %rbx \n sub %rax,%rsp \n" +
 		"1: dec %eax \n jne 1b \n lea -8(%rbp),%rsp \n pop %rbx \n pop %rbp \n sp+8 ret",
 	"realigned by r10": "sp+8 mov %rsp,%r10 \n r10+8 and $-64,%rsp \n sub $256,%rsp \n" +
 		"vmovdqu64 %zmm0,(%rsp) \n mov %r10,%rsp \n sp+8 ret",
 	"realigned by rax": "sp+8 lea 8(%rsp),%rax \n ax+0 and $-16,%rsp \n movaps %xmm0,-16(%rsp) \n " +
 		"lea -8(%rax),%rsp \n sp+8 ret",
-	"rbp as a number": "sp+8 push %rbp \n sp+16 -16 lea 1(%rdi),%ebp \n 1: sub $1,%ebp \n jnz 1b \n " +
-		"pop %rbp \n sp+8 ret",
+	"rbp as a number": "sp+8 push %rbp \n sp+16 pop %rbp \n sp+8 push %rbp \n sp+16 -16 lea 1(%rdi),%ebp \n" +
+		"1: sub $1,%ebp \n jnz 1b \n pop %rbp \n sp+8 ret",
 	"rbp saved by mov": "sp+8 sub $24,%rsp \n sp+32 mov %rbp,8(%rsp) \n test %edi,%edi \n je 1f \n" +
 		"sp+32 -24 mov %edi,%ebp \n mov 8(%rsp),%rbp \n sp+32 1: add $24,%rsp \n sp+8 ret",
-	"rbp in the red zone": "sp+8 mov %rbp,-8(%rsp) \n sp+8 -16 xor %ebp,%ebp \n mov -8(%rsp),%rbp \n sp+8 ret",
-	"rbp in rdx":          "sp+8 mov %rbp,%rdx \n sp+8 lost xor %ebp,%ebp \n mov %rdx,%rbp \n sp+8 ret",
+	"rbp in the red zone": "sp+8 mov %rbp,-24(%rsp) \n mov %rax,-24(%rsp) \n mov %rbp,-24(%rsp) \n push %rax \n" +
+		"sp+16 -32 xor %ebp,%ebp \n mov -16(%rsp),%rbp \n sp+16 pop %rax \n sp+8 ret",
+	"rbp saved before a loop": "sp+8 sub $24,%rsp \n sp+32 mov %rbp,8(%rsp) \n jmp 2f \n 1: mov %edi,%ebp \n" +
+		"sp+32 -24 mov 8(%rsp),%rbp \n sp+32 2: dec %edi \n jne 1b \n add $24,%rsp \n sp+8 ret",
+	"rbp in rdx": "sp+8 mov %rbp,%rdx \n sp+8 lost xor %ebp,%ebp \n nop \n sp+8 lost nop \n mov %rdx,%rbp \n " +
+		"sp+8 ret",
+	"other pushes and pops": "sp+8 .byte 0xff,0xf5 \n sp+16 -16 pushf \n sp+24 -16 push %fs \n sp+32 -16 push %gs \n" +
+		"sp+40 -16 push $1 \n sp+48 -16 push $256 \n sp+56 -16 push (%rax) \n sp+64 -16 pop (%rdx) \n" +
+		"sp+56 -16 xor %ebp,%ebp \n .byte 0x8f,0xc1 \n sp+48 -16 pop %rax \n sp+40 -16 pop %gs \n" +
+		"sp+32 -16 pop %fs \n sp+24 -16 popf \n sp+16 -16 .byte 0x8f,0xc5 \n sp+8 ret",
 	"jump table": "sp+8 push %rbx \n sp+16 lea a(%rip),%rbx \n targets a b \n jmp *%rbx \n a: nop \n" +
 		"b: pop %rbx \n sp+8 ret",
 	"return by a register":   "sp+8 jmp *%rdx",
@@ -155,7 +163,7 @@ var correctRows = map[string]string{
 		"sp+8 1: nop \n sp+8 lost xor %ebp,%ebp \n ret",
 	"a private callee that keeps rax": "sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n call 1f \n " +
 		"mov %rax,%rsp \n sp+8 ret \n" +
-		"fn apart \n sp+8 1: mov %rdi,%rdx \n ret",
+		"fn apart \n sp+8 1: mov %rdi,%rdx \n targets a \n jmp *%rdx \n a: ret",
 	"rbx across a call": "sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call *%rax \n " +
 		"mov %rbx,%rsp \n" +
 		"sp+16 pop %rbx \n sp+8 ret",
@@ -167,7 +175,8 @@ var correctRows = map[string]string{
 		"fn apart \n sp+8 jmp f",
 	"function symbol": "f: .type f,@function \n sp+8 ret",
 	"inc and dec":     "sp+8 dec %rsp \n sp+9 inc %rsp \n sp+8 ret",
-	"unknown stores": "sp+8 push %rbp \n sp+16 -16 mov %rsp,%rbp \n bp+16 -16 mov %rax,(%rdi) \n pop %rbp \n " +
+	"unknown stores": "sp+8 push %rbp \n sp+16 -16 mov %rsp,%rbp \n bp+16 -16 mov %rax,(%rdi) \n " +
+		"mov %rax,(%rdi,%rax,8) \n mov %rax,0 \n addq $8,(%rdi) \n subq $8,(%rdi) \n incq (%rdi) \n pop %rbp \n " +
 		"sp+8 ret",
 }
 
@@ -211,7 +220,8 @@ func TestCodeWrong(t *testing.T) {
 			"ret", "instruction with an unknown effect on the stack"},
 		"a computed size": {"sp+8 sub %rax,%rsp \n nop \n add %rax,%rsp \n ret", before},
 		"half of rsp":     {"sp+8 add $8,%esp \n sub $8,%esp \n ret", before},
-		"16 bits pushed":  {"sp+8 pushw $1 \n sp+10 nop \n add $2,%rsp \n sp+8 ret", before},
+		"16 bits pushed":  {"sp+8 pushw $1 \n nop \n ret", before},
+		"64 bits pushed":  {"sp+8 pushw $1 \n sp+16 add $8,%rsp \n sp+8 ret", before},
 		"push in a loop":  {"sp+8 1: push %rax \n sp+16 dec %edi \n jne 1b \n pop %rax \n sp+8 ret", jumps},
 		"above the return": {"sp+8 add $8,%rsp \n sub $8,%rsp \n " +
 			"ret", "the stack pointer is above the return address"},
@@ -270,10 +280,26 @@ func TestCodeWrong(t *testing.T) {
 			"sp+8 2: xor %ebx,%ebx \n ret", before},
 		"rbp and its callee": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: nop \n " +
 			"sp+8 lost xor %ebp,%ebp \n ret", before},
-		"rbp and a callee's tail call": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: jmp 2f \n fn apart \n " +
+		"rbp and a callee's tail call": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: push %rbp \n " +
+			"sp+16 -16 xor %ebp,%ebp \n pop %rbp \n sp+8 jmp 2f \n fn apart \n " +
 			"sp+8 2: nop \n sp+8 lost xor %ebp,%ebp \n ret", before},
 		"a callee that does not pop": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: push %rbx \n " +
 			"sp+16 ret", "call to code that returns with a different frame"},
+		"a callee that jumps to an entry at depth": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: push %rbx \n " +
+			"sp+16 jmp 2f \n fn apart \n sp+8 2: ret", "call to code that returns with a different frame"},
+		"rbp and a callee's tail call to code without rows": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: nop \n " +
+			"sp+8 lost xor %ebp,%ebp \n jmp 2f \n gap \n 2: ret", before},
+		"rbp and a callee's jump by a register": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: nop \n " +
+			"sp+8 lost xor %ebp,%ebp \n jmp *%rdx", before},
+		"rbp saved at ret": {"sp+8 mov %rbp,-8(%rsp) \n sp+8 -16 xor %ebp,%ebp \n " +
+			"ret", "exit with a different frame pointer"},
+		"rbp+8 in rdx": {"sp+8 lea 8(%rbp),%rdx \n sp+8 lost xor %ebp,%ebp \n mov %rdx,%rbp \n sp+8 ret", before},
+		"a jump target among no-ops": {"sp+8 .skip 4096,0x90 \n je 1f \n mov %rsp,%rax \n nop \n 1: nop \n " +
+			"mov %rax,%rsp \n ret", before},
+		"rbp in rcx, and a number pushed": {"sp+8 mov %rbp,%rcx \n push $1 \n sp+16 -16 xor %ebp,%ebp \n " +
+			"pop %rbp \n sp+8 ret", before},
+		"popped to the return address": {"sp+8 push %rax \n sp+16 pop (%rsp) \n " +
+			"sp+8 ret", "it writes the return address"},
 		"falls through into another component": {"sp+8 push %rbx \n fn apart \n sp+16 pop %rbx \n " +
 			"sp+8 ret", "falls through into another function"},
 		"exchanged": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n xchg %rsp,%rax \n bx+16 nop \n " +
@@ -327,11 +353,13 @@ func TestCodeForms(t *testing.T) {
 	for _, rows := range [][]cfi.InferredRow{
 		nil, {{Off: 1, Reg: 7, Offset: 8}}, {{Reg: 7, Offset: 8}, {Reg: 7, Offset: 8}}, {{Reg: 16, Offset: 8}},
 		{{Reg: 7, Offset: 8}, {Off: 3, Reg: 7, Offset: 8}}, {{Reg: 7, Offset: 8, FP: -8}},
-		{{Reg: 7, Offset: 8, FP: -16, Lost: true}},
+		{{Reg: 7, Offset: 8, FP: -15}}, {{Reg: 7, Offset: 8, FP: -16, Lost: true}}, {{Reg: 7, Offset: 7}},
+		{{Reg: 7, Offset: 8, RA: -8}}, {{Reg: 7, Offset: 8, RA: 8}}, {{Reg: 7, Offset: 8, RAReg: 16}},
+		{{Reg: 7, Offset: 8, Kept: true}}, {{Reg: 7, Offset: 8, Signed: true}},
 	} {
 		inf.Functions[0].Rows = rows
-		if refused, err := Code(f, inf); err != nil || len(refused) != 1 {
-			t.Errorf("%+v: %v, error %v", rows, refused, err)
+		if p, err := newProof(f, inf); err != nil || len(p.refused) != 1 { // regardless of the code
+			t.Errorf("%+v: %v, error %v", rows, p.refused, err)
 		}
 	}
 	fn := inf.Functions[0]

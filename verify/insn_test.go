@@ -103,6 +103,7 @@ func TestUndefined(t *testing.T) {
 		"f3c5f858c0": "VEX after f3", "48c5f858c0": "VEX after REX", "8fc8": "8f /1", "c6c800": "c6 /1",
 		"c70800000000": "c7 /1", "c6f901": "c6 /7 with cl", "fed0": "fe /2", "fff8": "ff /7",
 		"0f2000": "mov %cr0 to memory", "66e800000000": "call with a 16-bit operand",
+		strings.Repeat("2e", 16) + "62f37d481d840500000000": "16 prefixes",
 	} {
 		if in, ok := decodeAMD64(bytesOf(t, text)); ok {
 			t.Errorf("%s, %s: %+v", text, meaning, in)
@@ -115,12 +116,32 @@ func TestUndefined(t *testing.T) {
 	}
 }
 
+// TestImplied checks instructions that write registers, or do not write them, unlike others with the same opcode
+// (Intel SDM, volume 2).
+func TestImplied(t *testing.T) {
+	const stack, ad = 1 << rsp, 1<<rax | 1<<rdx
+	for text, want := range map[string]uint32{
+		"ec": 1 << rax, "ed": 1 << rax, "e400": 1 << rax, "e500": 1 << rax, // in
+		"c20000": stack, "ca0000": stack, "cb": stack, "cf": stack, // returns
+		"0fc70e": ad, "0fc7f1": 1 << rcx, // cmpxchg8b (%rsi); rdrand %ecx
+		"c4e271e010":   1 << rdx,                                 // cmpoxadd %ecx,%edx,(%rax)
+		"660f78c00000": 0, "f20f78c10000": 0, "0f78c8": 1 << rax, // extrq, insertq, vmread
+		"f30f1ec8": 1 << rax, "f20f1ec8": 0, "f30f1ed0": 0, // rdsspd %eax, nops
+		"f30faec1": 1 << rcx, "f30faed1": 0, // rdfsbase, wrfsbase
+	} {
+		in, ok := decodeAMD64(bytesOf(t, text))
+		if got := in.written(); !ok || got != want {
+			t.Errorf("%s writes %04x; want %04x", text, got, want)
+		}
+	}
+}
+
 // x87Store matches floating-point instructions that store. atMost matches stores for which the decoder returns an upper
 // bound on the size.
 var (
 	x87Store = regexp.MustCompile(`f(n?st|ist|bst|nsave)`)
-	atMost   = regexp.MustCompile(`(^| )(\{evex}|f(n|is)\w+|kmov\w|v?pextr[bw]|set\w+|tile\w+|vextractps|vldmxcsr|` +
-		`vmov[dws]\S*|vp(mov|scatter)\w+|vscatter\w+|rex.W fst) `)
+	atMost   = regexp.MustCompile(`(^| )(\{evex}|f(n|is|xs)\w+|cmpxchg8b|kmov\w|v?pextr[bw]|set\w+|tile\w+|` +
+		`vextractps|vldmxcsr|vmov[dws]\S*|vp(mov|scatter)\w+|vscatter\w+|rex.W fst) `)
 )
 
 // storedBytes returns the size of the memory operand that objdump prints.
@@ -158,7 +179,8 @@ func encodingsAMD64() (all []byte) {
 				for r := range byte(8) {
 					code := append([]byte(lead), byte(op), modRM|r<<3, 0x10)
 					code = append(code, bytes.Repeat([]byte{0x90}, distance-len(code))...)
-					if _, known := insn.DecodeAMD64(code, 0); known && (len(lead) < 4 && lead == "" || r == 2) {
+					if _, known := insn.DecodeAMD64(code, 0); known &&
+						(lead == "" || lead == "\x0f" || lead == "\xf3\x0f" || r == 2) {
 						all = append(all, code...)
 					}
 				}
