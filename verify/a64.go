@@ -22,8 +22,6 @@ func (in *a64) decode(code []byte) bool {
 	switch w >> 25 & 15 {
 	case 0, 10, 11:
 		return in.flow() != flowUnknown
-	case 1, 2, 3: // SVE, and unallocated encodings
-		return false
 	case 8, 9:
 		tags, reserved := w&0x1f800000 == 0x11800000, w&0x7f800000 == 0x32800000
 		return !tags && !reserved
@@ -39,6 +37,7 @@ func (in *a64) decode(code []byte) bool {
 		atomic := !in.isVector() && w>>10&3 == 0 && (w>>12&15 <= 8 || w>>12&15 == 12)
 		return atomic || w>>10&3 == 2
 	}
+	// SVE and unallocated encodings match none of the following.
 	return in.isSingle() || w&0x3b000000 == 0x18000000 || w&0x3f000000 == 0x08000000 ||
 		w&0x3f200c00 == 0x19000000 || w&0xbe000000 == 0x0c000000
 }

@@ -148,6 +148,8 @@ func TestPaddingAfterSections(t *testing.T) {
 	stubs, data, noBytes, notLoaded := a, a, a, a
 	stubs.Name, data.Flags, noBytes.Type = ".plt", uint64(elf.SHF_ALLOC), uint32(elf.SHT_NOBITS)
 	notLoaded.Flags = uint64(elf.SHF_EXECINSTR)
+	unloaded := section(0x1028, 8)
+	unloaded.Flags = 0
 	for _, tt := range []struct {
 		name       string
 		begin, end uint64
@@ -161,6 +163,8 @@ func TestPaddingAfterSections(t *testing.T) {
 		{"after a section without bytes", 0x1000, 0x1030, []elffile.Section{noBytes, b, c}, 0, true},
 		{"after a section that is not loaded", 0x1000, 0x1030, []elffile.Section{notLoaded, b, c}, 0, true},
 		{"in reverse order", 0x1000, 0x1030, []elffile.Section{c, b, a}, 16, false},
+		{"across empty sections", 0x1000, 0x1030,
+			[]elffile.Section{section(0x1020, 0), a, section(0x1028, 0), unloaded, b, c}, 16, false},
 		{"a part", 0x1000, 0x1021, []elffile.Section{a, b, c}, 1, false},
 		{"and the next section", 0x1000, 0x1050, []elffile.Section{a, b, c}, 16, false},
 		{"with a byte of another section", 0x1000, 0x1030, []elffile.Section{a, section(0x102f, 1), b, c}, 15, true},
