@@ -75,6 +75,8 @@ func TestA64Code(t *testing.T) {
 			"ret"}, []cfi.InferredRow{entry, row(4, sp, 32, saved), row(16, sp, 0, nil)}, true},
 		{"RA in x9", []string{"mov x9, x30", "movz x30, #0", "mov x30, x9", "ret"}, []cfi.InferredRow{entry,
 			row(4, sp, 0, func(r *cfi.InferredRow) { r.RAReg = 9 }), row(12, sp, 0, nil)}, true},
+		{"call", []string{"stp x29, x30, [sp, #-32]!", "blr x8", "ldp x29, x30, [sp], #32", "ret"},
+			[]cfi.InferredRow{entry, row(4, sp, 32, saved), row(12, sp, 0, nil)}, true},
 		{"SP", []string{"sub sp, sp, #16", "add sp, sp, #16", "ret"},
 			[]cfi.InferredRow{entry, row(4, sp, 16, nil), row(8, sp, 0, nil)}, true},
 		{"copy of SP", []string{"mov x15, sp", "sub sp, sp, #16", "mov sp, x15", "ret"},

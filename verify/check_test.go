@@ -505,6 +505,17 @@ func TestNoRows(t *testing.T) {
 	}
 }
 
+// TestOverlap checks an FDE whose first bytes belong to the preceding function.
+func TestOverlap(t *testing.T) {
+	table := amd64.cfi(t, function{begin: 0x1000, end: 0x1008},
+		function{begin: 0x1004, end: 0x1010, code: []byte{0x48, 0x0e, 16}}) // advance_loc 8, def_cfa_offset 16
+	s := amd64.section(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: 16}, spRows(0, 8, 12, 16)})
+	res, err := Check(table, s, bareFile(elf.ET_DYN), Options{})
+	if err != nil || res.Total > 0 || res.Covered != 16 {
+		t.Errorf("%+v, error %v", res, err)
+	}
+}
+
 // TestAllSteps checks the limit on the total number of steps of all expressions.
 func TestAllSteps(t *testing.T) {
 	// rsp + 8, and a loop that counts down from 2000: const2u; 3: lit1; minus; dup; bra 3; drop. Then the pc is pushed

@@ -141,8 +141,8 @@ var correctRows = map[string]string{
 		"sp+16 -32 xor %ebp,%ebp \n mov -16(%rsp),%rbp \n sp+16 pop %rax \n sp+8 ret",
 	"rbp saved before a loop": "sp+8 sub $24,%rsp \n sp+32 mov %rbp,8(%rsp) \n jmp 2f \n 1: mov %edi,%ebp \n" +
 		"sp+32 -24 mov 8(%rsp),%rbp \n sp+32 2: dec %edi \n jne 1b \n add $24,%rsp \n sp+8 ret",
-	"rbp in rdx": "sp+8 mov %rbp,%rdx \n sp+8 lost xor %ebp,%ebp \n nop \n sp+8 lost nop \n mov %rdx,%rbp \n " +
-		"sp+8 ret",
+	"rbp in rdx": "sp+8 mov %rbp,%rdx \n sp+8 lost xor %ebp,%ebp \n nop \n nop \n sp+8 lost nop \n " +
+		"mov %rdx,%rbp \n sp+8 ret",
 	"other pushes and pops": "sp+8 .byte 0xff,0xf5 \n sp+16 -16 pushf \n sp+24 -16 push %fs \n sp+32 -16 push %gs \n" +
 		"sp+40 -16 push $1 \n sp+48 -16 push $256 \n sp+56 -16 push (%rax) \n sp+64 -16 pop (%rdx) \n" +
 		"sp+56 -16 xor %ebp,%ebp \n .byte 0x8f,0xc1 \n sp+48 -16 pop %rax \n sp+40 -16 pop %gs \n" +
@@ -253,6 +253,7 @@ func TestCodeWrong(t *testing.T) {
 		"a row inside an instruction": {"sp+8 .byte 0xb8 \n sp+8 .byte 0,0,0,0 \n " +
 			"ret", "row starts inside an instruction"},
 		"far return": {"sp+8 lretq", "instruction with an unknown effect on the stack"},
+		"far jump":   {"sp+8 ljmp *(%rax)", "instruction with an unknown effect on the stack"},
 		"rbp not restored": {"sp+8 push %rbp \n sp+16 -16 xor %ebp,%ebp \n add $8,%rsp \n " +
 			"sp+8 lost nop \n sp+8 ret", before},
 		"rbp lost at ret": {"sp+8 xor %ebp,%ebp \n ret", before},

@@ -127,6 +127,7 @@ func TestImplied(t *testing.T) {
 		"c4e271e010":   1 << rdx,                                 // cmpoxadd %ecx,%edx,(%rax)
 		"660f78c00000": 0, "f20f78c10000": 0, "0f78c8": 1 << rax, // extrq, insertq, vmread
 		"f30f1ec8": 1 << rax, "f20f1ec8": 0, "f30f1ed0": 0, // rdsspd %eax, nops
+		"0f01ee":   ad | 1<<rcx | 1<<rbx,    // rdpkru, for which the registers of cpuid are assumed
 		"f30faec1": 1 << rcx, "f30faed1": 0, // rdfsbase, wrfsbase
 	} {
 		in, ok := decodeAMD64(bytesOf(t, text))
