@@ -77,6 +77,11 @@ func TestCases(t *testing.T) {
 				return h.Off == 0x1000 && h.Vaddr == 0x500000 && h.Filesz == 0 && h.Memsz == 0x100
 			})
 		}},
+		{"PT_PHDR of an executable", "static", replaceStack(elf.PT_PHDR, 0x40, 0x400040, 6*elffile.ProgSize),
+			func(_, after *elffile.File, _ []byte) bool {
+				h, at := after.Prog(elf.PT_PHDR), after.Progs[0].Vaddr+elffile.HeaderSize
+				return at == 0x3ff040 && h.Off == elffile.HeaderSize && h.Vaddr == at && h.Paddr == at
+			}},
 		{"a head that cannot move", "static", func(p *elftest.Patcher) {
 			p.SectionIn(elf.SHT_NOBITS, elf.SHF_ALLOC|elf.SHF_WRITE, 0x1008, 0x402008, 8)
 		}, func(before, after *elffile.File, b []byte) bool { // everything moves up by a page, even the offset of .bss

@@ -94,7 +94,16 @@ func checkDebug(t *testing.T, name string, before, after, prog *elffile.File) {
 	if got, want := symbols(t, after), symbols(t, before); !slices.Equal(got, want) {
 		t.Errorf("%s: symbols\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+	loadedEnd := elffile.HeaderSize + uint64(len(after.Progs))*elffile.ProgSize
+	for _, s := range after.Sections {
+		if s.Alloc() && s.HasBytes() {
+			loadedEnd = max(loadedEnd, s.Off+s.Size)
+		}
+	}
 	for i, s := range after.Sections {
+		if elf.SectionType(s.Type) == elf.SHT_NOBITS && s.Off != loadedEnd { // ELF gABI: the conceptual placement
+			t.Errorf("%s: section %d (%s) is at %#x, want %#x", name, i, s.Name, s.Off, loadedEnd)
+		}
 		if s.HasBytes() && s.Addralign > 1 && s.Off%min(s.Addralign, firstPage) != 0 {
 			t.Errorf("%s: section %d (%s) is at %#x, want a multiple of %d", name, i, s.Name, s.Off, s.Addralign)
 		}
@@ -186,5 +195,13 @@ func TestDebugRefused(t *testing.T) {
 			elf.ProgType(h.Type) == elf.PT_LOAD && h.Filesz > 0 && h.Filesz < headers {
 			t.Errorf("program header %d is %+v; that of objcopy was %+v", i, h, was)
 		}
+	}
+	noSegments := patched(debug, func(p *elftest.Patcher) {
+		p.Put64(elftest.EhPhoff, 0)
+		p.Put16(elftest.EhPhnum, 0)
+	})
+	l = must.Get(PlanDebug(elftest.Parse(t, noSegments), elftest.Parse(t, prog)))(t)
+	if f := elftest.Parse(t, write(t, l, noSegments, nil)); len(f.Progs) != 0 || f.Phoff != 0 {
+		t.Errorf("%d program headers at %#x; the debug file had none", len(f.Progs), f.Phoff)
 	}
 }
