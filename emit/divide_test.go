@@ -23,6 +23,11 @@ func TestJoinFunctions(t *testing.T) {
 	fde := func(start uint64, size uint32) sframe.FDE { return sframe.FDE{Start: start, Size: size} }
 	with := func(d sframe.FDE, set func(*sframe.FDE)) sframe.FDE { set(&d); return d }
 	long := sp(0, 8)
+	var many []sframe.FRE
+	var starts []uint32
+	for i := range uint32(maxRows + 2) {
+		many, starts = append(many, sp(minGap*i, int32(8+8*(i%2)))), append(starts, minGap*i)
+	}
 	long.CFA.Offset, long.FP = 1<<20, sframe.Rule{Base: sframe.CFA, Offset: -1 << 20, Deref: true}
 	frame := []sframe.FRE{sp(0, 8), sp(1, 16), sp(9, 8)}
 	for _, tt := range []struct {
@@ -46,17 +51,23 @@ func TestJoinFunctions(t *testing.T) {
 		}, []string{"0x1000 32 [0 1 9]", "0x1020 32 [0 1]"}},
 		{"flexible", []function{{fde(0x1000, 10), frame}, {fde(0x100a, 10), []sframe.FRE{r10(0)}}},
 			[]string{"0x1000 10 [0 1 9]", "0x100a 10 [0]"}},
+		{"adjacent equal rows", []function{{fde(0x1000, 10), []sframe.FRE{sp(0, 8), sp(4, 8), sp(9, 16)}},
+			{fde(0x100a, 10), []sframe.FRE{r10(0), r10(4)}}}, []string{"0x1000 10 [0 9]", "0x100a 10 [0]"}},
+		{"PC mask and many rows", []function{{sframe.FDE{Start: 0x1000, Size: 512, PCMask: true, RepSize: 255}, many}},
+			[]string{fmt.Sprint("0x1000 512 ", starts)}},
 		{"rows too long to be compared", []function{{fde(0x1000, 10), []sframe.FRE{long}},
 			{fde(0x100a, 10), []sframe.FRE{long}}}, []string{"0x1000 20 [0 10]"}},
+		{"4 GiB less a byte", []function{{fde(0x1000, math.MaxUint32-16), frame[:1]},
+			{fde(0x100000fef, 16), frame[:1]}}, []string{"0x1000 4294967295 [0]"}},
 		{"more than 4 GiB", []function{{fde(0x1000, math.MaxUint32), frame[:1]}, {fde(0x100000fff, 16), frame[:1]}},
 			[]string{"0x1000 4294967295 [0]", "0x100000fff 16 [0]"}},
 	} {
-		for _, order := range []int{1, -1} {
+		for _, parts := range []int{1, 2} {
 			fns := slices.Clone(tt.fns)
-			if order < 0 {
+			if parts == 2 {
 				slices.Reverse(fns)
 			}
-			_, data := encodeAll(t, joinOptions(sframe.V3), fns, 1)
+			_, data := encodeAll(t, joinOptions(sframe.V3), fns, parts)
 			s := must.Get(sframe.Decode(data, 0x100000))(t)
 			var got []string
 			for i, d := range s.FDEs() {
@@ -75,15 +86,18 @@ func TestJoinFunctions(t *testing.T) {
 }
 
 // TestShareOnly checks that Share has no effect without Join, as in objects: linkers copy the rows of each function
-// separately.
+// separately. Without Share, Join does not divide functions of up to maxRows rows.
 func TestShareOnly(t *testing.T) {
-	fns := epilogues(20, 2)
-	fns = append(fns, function{sframe.FDE{Start: 0x800000, Size: 10}, fns[0].fres[:2]})
+	fns := epilogues(7, 2)
+	fns = append(fns, function{sframe.FDE{Start: 0x800000, Size: 10}, fns[0].fres[:2]},
+		function{sframe.FDE{Start: 0x900000, Size: 10}, fns[0].fres[:2]})
 	for _, version := range sframe.Versions() {
 		_, want := encodeAll(t, Options{Version: version, ABI: sframe.AMD64Little}, fns, 1)
-		if _, got := encodeAll(t, Options{Version: version, ABI: sframe.AMD64Little, Share: true}, fns,
-			1); !bytes.Equal(got, want) {
-			t.Errorf("%v: %d bytes with Share, %d without", version, len(got), len(want))
+		for _, share := range []bool{true, false} {
+			opt := Options{Version: version, ABI: sframe.AMD64Little, Join: !share, Share: share}
+			if _, got := encodeAll(t, opt, fns, 1); !bytes.Equal(got, want) {
+				t.Errorf("%v, Share %t: %d bytes, want %d", version, share, len(got), len(want))
+			}
 		}
 	}
 }
@@ -158,6 +172,10 @@ func TestMaxRows(t *testing.T) {
 			t.Errorf("FDEs end at %#x, want %#x", at, fn.fde.End())
 		}
 	}
+	rows := []sframe.Ref{{Start: 4}, {Start: 3 + minGap}, {Start: 2 + 2*minGap}, {Start: 2 + 3*minGap}}
+	if n := align(rows, false); n != 3 || rows[2].Start != 2*minGap-2 {
+		t.Errorf("a cluster of %d rows, want 3: %+v", n, rows)
+	}
 }
 
 // TestManyFunctions adds more than blockUses adjacent functions, so they do not fit in one chain.
@@ -173,8 +191,15 @@ func TestManyFunctions(t *testing.T) {
 		if section.NumFDEs() > len(fns)/3 {
 			t.Errorf("%d FDEs for %d functions", section.NumFDEs(), len(fns))
 		}
+		starts := make(map[uint64]bool)
+		for _, d := range s.FDEs() {
+			starts[d.Start] = true
+		}
 		for i := range fns {
 			at := fns[i].fde.Start
+			if i%blockUses == 0 && !starts[at] {
+				t.Errorf("no FDE starts at %#x", at)
+			}
 			for _, e := range fns[i].fres {
 				if got, ok, err := s.Lookup(at + uint64(e.Start)); err != nil || !ok || got.Row != s.Complete(e.Row) {
 					t.Fatalf("at %#x+%d: %+v, %t, error %v", at, e.Start, got.Row, ok, err)
@@ -289,11 +314,22 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestRowLimit checks the limits for library code on aarch64 and amd64.
+// TestRowLimit checks the limits for library code on aarch64 and amd64, and for functions of different sizes.
 func TestRowLimit(t *testing.T) {
 	for rows, want := range map[float64]uint32{0: 10, 3.4: 10, 6.5: 13, 12.1: 24, 42: 24} {
 		if got := rowLimit(rows); got != want {
 			t.Errorf("%v rows: %d, want %d", rows, got, want)
 		}
+	}
+	b := must.Get(NewBuilder(joinOptions(sframe.V2)))(t)
+	for _, rows := range []uint32{4, 10} {
+		var fres []sframe.FRE
+		for i := range rows {
+			fres = append(fres, sp(100*i, int32(8*i)))
+		}
+		must.Do(t, addTo(b, sframe.FDE{Size: 1000 * (rows / 4)}, fres))
+	}
+	if places, limit := b.measure(); places != 14 || limit != 16 { // 2 * (4*1000 + 10*2000) / 3000
+		t.Errorf("%d places, limit %d, want 14, 16", places, limit)
 	}
 }

@@ -77,7 +77,8 @@ func TestObject(t *testing.T) {
 	for _, pcrel := range []bool{false, true} {
 		b := build(t, Options{Align: 8, PCRel: pcrel})
 		for _, start := range []uint64{0x2000, 0x1000} {
-			must.Do(t, addTo(b, sframe.FDE{Start: start, Size: 16}, []sframe.FRE{sp(0, 8)}))
+			d := sframe.FDE{Start: start, Size: 16, PCMask: true, RepSize: 16}
+			must.Do(t, addTo(b, d, []sframe.FRE{sp(0, 8)}))
 		}
 		section := join(b)
 		data, starts, err := section.EncodeObject()
@@ -86,7 +87,8 @@ func TestObject(t *testing.T) {
 			flags = sframe.FDEFuncStartPCRel
 		}
 		if err != nil || !slices.Equal(starts, []Start{{28, 0x2000}, {48, 0x1000}}) || data[3] != byte(flags) ||
-			!bytes.Equal(data[28:32], make([]byte, 4)) || !bytes.Equal(data[48:52], make([]byte, 4)) {
+			!bytes.Equal(data[28:32], make([]byte, 4)) || !bytes.Equal(data[48:52], make([]byte, 4)) ||
+			!bytes.Equal(data[44:48], []byte{0x10, 16, 0, 0}) { // 1-byte start addresses, PC-mask
 			t.Errorf("pcrel %t: starts %+v, error %v, section % x", pcrel, starts, err, data)
 		}
 		const want = 28 + 2*20 + 2*3 + 6 // 6 for the alignment
@@ -130,6 +132,7 @@ func TestErrors(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "cannot be split") {
 		t.Errorf("error %v for a PC-mask function of two types", err)
 	}
+	must.Do(t, addTo(v3(t), sframe.FDE{Start: 0x1000, Size: 64, PCMask: true, RepSize: 32}, rows[:1]))
 	b := build(t, Options{})
 	must.Do(t, addTo(b, sframe.FDE{Start: 0x1000, Size: 16}, []sframe.FRE{sp(0, 8)}))
 	s := join(b)
@@ -138,7 +141,9 @@ func TestErrors(t *testing.T) {
 	}
 	for _, n := range []struct{ rows, size uint64 }{{1 << 32, 0}, {0, 1 << 32}} {
 		s.num, s.lists.size = n.rows, n.size
-		if _, err := s.Encode(0); err == nil || !strings.Contains(err.Error(), "exceed the fields of the header") {
+		_, err := s.Encode(0)
+		_, _, ofObject := s.EncodeObject()
+		if err == nil || ofObject == nil || !strings.Contains(err.Error(), "exceed the fields of the header") {
 			t.Errorf("error %v for %d rows in %d bytes", err, s.num, s.Size())
 		}
 	}

@@ -74,21 +74,21 @@ func TestShare(t *testing.T) {
 	add := func(size uint32, fres ...sframe.FRE) {
 		fns = append(fns, function{sframe.FDE{Start: 0x1000 * uint64(len(fns)+1), Size: size}, fres})
 	}
-	add(64, sp(0, 8), sp(1, 16))            // prefix of the next list
-	add(64, sp(0, 8), sp(1, 16), sp(9, 24)) // prefix of the fourth list
-	add(32, sp(0, 8), sp(1, 16))            // equal to the first list, in another function
+	add(64, sp(0, 8), sp(1, 16)) // prefix of the third and the fifth list
+	add(64, sp(0, 24), sp(2, 16))
 	add(64, sp(0, 8), sp(1, 16), sp(9, 24), sp(20, 8))
-	add(64, sp(0, 8), sp(2, 16))
-	add(64, sp(0, 8))
-	const row = 3 // size in bytes: start address, info, one word
+	add(32, sp(0, 8), sp(1, 16))            // equal to the first list, in another function
+	add(64, sp(0, 8), sp(1, 16), sp(9, 24)) // prefix of the third list
+	add(64, sp(0, 8))                       // prefix of the first list
+	const row = 3                           // size in bytes: start address, info, one word
 	for _, tt := range []struct {
 		version sframe.Version
 		rows    int // number of rows stored
 		lists   int // number of attributes stored
 	}{
 		{sframe.V1, 4 + 2, 0},
-		{sframe.V2, 4 + 2, 0},             // the fourth, the fifth
-		{sframe.V3, 2 + 3 + 4 + 2 + 1, 5}, // all but the third
+		{sframe.V2, 4 + 2, 0},             // the third, the second
+		{sframe.V3, 2 + 3 + 4 + 2 + 1, 5}, // all but the fourth
 	} {
 		l, _ := tt.version.Layout()
 		opt := Options{Version: tt.version, ABI: sframe.AMD64Little}
@@ -181,5 +181,20 @@ func TestListTypes(t *testing.T) {
 	l.sharePrefixes()
 	if l.all[first].owner != 0 || l.all[second].owner != longer+1 || l.all[longer].owner != 0 {
 		t.Errorf("owners %d, %d and %d", l.all[first].owner, l.all[second].owner, l.all[longer].owner)
+	}
+}
+
+// TestHashes checks that the section does not depend on hashFactor, even if all hashes are equal.
+func TestHashes(t *testing.T) {
+	fns := epilogues(20, 3)
+	for i := range uint64(8) { // equal rows after different rows
+		fns = append(fns, function{sframe.FDE{Start: 0x800000 + i<<12, Size: 64},
+			[]sframe.FRE{sp(0, int32(8+8*(i%2))), sp(20, 24)}})
+	}
+	_, want := encodeAll(t, joinOptions(sframe.V3), fns, 2)
+	defer func(before uint64) { hashFactor = before }(hashFactor)
+	hashFactor = 0
+	if _, got := encodeAll(t, joinOptions(sframe.V3), fns, 2); !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, want %d", len(got), len(want))
 	}
 }

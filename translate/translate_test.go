@@ -3,7 +3,6 @@ package translate
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -184,25 +183,5 @@ func TestReasons(t *testing.T) {
 	}
 	if n := len(Reasons()); n != int(Malformed) {
 		t.Errorf("%d reasons, want %d", n, Malformed)
-	}
-}
-
-// TestListedTo checks the address up to which the list of gaps is complete.
-func TestListedTo(t *testing.T) {
-	gaps := []Gap{{Begin: 0x10, End: 0x14}, {Begin: 0x20, End: 0x28}}
-	sums := func(a, b int) map[Reason]Sum {
-		return map[Reason]Sum{DRAP: {Ranges: a}, SPRule: {Ranges: b}}
-	}
-	for _, tt := range []struct {
-		res  Result
-		want uint64
-	}{
-		{Result{}, math.MaxUint64},
-		{Result{Gaps: gaps, Sums: sums(1, 1)}, math.MaxUint64},
-		{Result{Gaps: gaps, Sums: sums(1, 2)}, 0x28},
-	} {
-		if got := tt.res.ListedTo(); got != tt.want {
-			t.Errorf("%+v: %#x, want %#x", tt.res, got, tt.want)
-		}
 	}
 }
