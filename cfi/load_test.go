@@ -154,7 +154,11 @@ func TestPart(t *testing.T) {
 	}
 	for n := range 7 {
 		next := uint64(0x1000)
-		for _, p := range table.Split(n) {
+		parts := table.Split(n)
+		if len(parts) != max(n, 1) {
+			t.Errorf("%d parts instead of %d", len(parts), n)
+		}
+		for _, p := range parts {
 			for fn := range p.Functions() {
 				if fn.Begin != next {
 					t.Errorf("%d parts: function at %#x; want %#x", n, fn.Begin, next)

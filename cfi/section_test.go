@@ -267,6 +267,7 @@ func TestInstructions(t *testing.T) {
 		{"expression", "", "\x10\x06\x02\x76\x00", ra + "exp 76 00, SP none"},
 		{"val_expression", "", "\x16\x07\x02\x77\x08", ra + "none, SP exp 77 08 (value)"},
 		{"restore gives the CIE's rule", "", "\x07\x10\xd0", ra + "none, SP none"},
+		{"restore of another register before", "", "\x86\x02\xc6\x00\x00\x00", ra + "none, SP none"},
 		{"restore_extended", "", "\x86\x02\x06\x06", ra + "none, SP none"},
 		{"remember and restore, also the CFA", "", "\x0a\x0c\x06\x20\x86\x02\x0b", ra + "none, SP none"},
 		{"nested remember_state", "", "\x0a\x86\x02\x0a\x86\x03\x0b", ra + "c-16, SP none"},
