@@ -52,12 +52,22 @@ func TestFind(t *testing.T) {
 			})
 		}
 	}
+	machine := func(m elf.Machine, code string) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) {
+			p.Put16(18, uint16(m)) // e_machine
+			copy(p.B[p.U64(p.Section(".plt")+elftest.ShOff):], must.Get(hex.DecodeString(code))(t))
+		}
+	}
 	for _, tt := range []struct {
 		name   string
 		change func(*elftest.Patcher)
 		want   int
 	}{
 		{"valid", func(*elftest.Patcher) {}, 4},
+		{"PLT header for aarch64", machine(elf.EM_AARCH64,
+			"f07bbfa9100000f011fe47f910e23f9120021fd61f2003d51f2003d51f2003d5"), 1},
+		{"PLT header for s390x", machine(elf.EM_S390,
+			"e310f0380024c01000000965d207f0301008e3101010000407f1070007000700"), 1},
 		{"two identical headers", again(0), 4},
 		{"overlapping", again(8), 4},
 		{"adjacent", func(p *elftest.Patcher) {
@@ -84,7 +94,7 @@ func TestFind(t *testing.T) {
 		{"address not loaded", header(elftest.ShAddr, 1<<40), 0},
 		{"larger than the limit", header(elftest.ShSize, 2<<20+1), 0},
 		{"another name", func(p *elftest.Patcher) { p.Put32(p.Section(".plt"), p.U32(p.Section(".text"))) }, 0},
-		{"another machine", func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_RISCV)) }, 0}, // e_machine
+		{"another machine", machine(elf.EM_RISCV, ""), 0},
 		{"after 64 others", func(p *elftest.Patcher) {
 			addr, off := p.U64(p.Section(".plt")+elftest.ShAddr), p.U64(p.Section(".plt")+elftest.ShOff)
 			header(elftest.ShSize, 0)(p)
