@@ -244,6 +244,7 @@ func TestInstructions(t *testing.T) {
 		{"nop", "", "\x00", ra + "none, SP none"},
 		{"def_cfa", "", "\x0c\x06\x10", "CFA r6+16, RA c-8, FP none, SP none"},
 		{"def_cfa of two bytes", "", "\x0c\x06\x90\x02", "CFA r6+272, RA c-8, FP none, SP none"},
+		{"def_cfa, padded register", "", "\x0c\x86\x00\x10", "CFA r6+16, RA c-8, FP none, SP none"},
 		{"def_cfa_sf", "", "\x12\x06\x7e", "CFA r6+16, RA c-8, FP none, SP none"},
 		{"def_cfa_register", "", "\x0d\x06", "CFA r6+8, RA c-8, FP none, SP none"},
 		{"def_cfa_offset", "", "\x0e\x80\x01", "CFA r7+128, RA c-8, FP none, SP none"},
