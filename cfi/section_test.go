@@ -278,6 +278,7 @@ func TestInstructions(t *testing.T) {
 		// If the return address column is also FP or SP, a single rule describes both. Unwinders read the return
 		// address where that register is saved (TestUnwinder).
 		{"column FP", "\x06\x0c\x07\x08", "\x86\x01", sp + "c-8, FP c-8, SP none"},
+		{"column of one byte", "\x90\x0c\x07\x08", "\x05\x90\x01\x02", sp + "c-16, FP none, SP none"},
 		{"column SP", "\x07\x0c\x07\x08", "\x87\x01", sp + "c-8, FP none, SP c-8"},
 		{"another column than FP", "\x10\x0c\x07\x08", "\x90\x01\x86\x02", sp + "c-8, FP c-16, SP none"},
 		{"column FP, undefined", "\x06\x0c\x07\x08", "\x07\x06", sp + "u, FP u, SP none"},
