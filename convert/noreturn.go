@@ -25,8 +25,8 @@ var neverReturn = map[string]bool{
 // maxNeverReturn is at least the length of the longest name in neverReturn.
 const maxNeverReturn = 64
 
-// doesNotReturn reports whether the function with the name at the start of b does not return: if it is in
-// neverReturn, or is one of the functions std::__throw_* of libstdc++.
+// doesNotReturn reports whether b starts with the name of a function that does not return: a name in neverReturn, or
+// std::__throw_* in libstdc++.
 func doesNotReturn(b []byte) bool {
 	b = b[:min(len(b), maxNeverReturn)]
 	if i := bytes.IndexByte(b, 0); i >= 0 {

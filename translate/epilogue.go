@@ -37,8 +37,9 @@ func (x *translator) epilogueRows(e sframe.Row) (p epilogue, ok bool) {
 	}
 	popped := e
 	popped.FP = sframe.Rule{}
-	popped, ok = x.fit(popped)
-	p.asCFI, p.popped = x.number(e), x.number(popped)
+	if popped, ok = x.fit(popped); ok {
+		p.asCFI, p.popped = x.number(e), x.number(popped)
+	}
 	return p, ok
 }
 

@@ -86,8 +86,8 @@ type expression struct {
 	bad  bool   // an operand is truncated or too large
 }
 
-// opcode decodes an opcode, or 1-byte operand. At the end of the expression, it returns 0, which is not an opcode. The
-// operation that follows a 1-byte operand is then missing, too.
+// opcode decodes an opcode, or 1-byte operand. At the end of the expression, it returns 0, which is not an opcode. An
+// operand that is missing does no harm, because the operation that must follow it is missing as well.
 func (e *expression) opcode() op.Opcode {
 	if len(e.code) == 0 {
 		return 0

@@ -22,7 +22,7 @@ func codeRanges(f *elffile.File) []codeRange {
 	var all []codeRange
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		code := s.IsCode() && s.Size > 0
+		code := s.HasBytes() && s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && s.Size > 0
 		if code && !f.IsObject() && !slices.Contains(pltNames, s.Name) {
 			all = append(all, codeRange{s.Addr, s.Addr + s.Size})
 		}
