@@ -9,6 +9,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/must"
 )
@@ -17,11 +18,11 @@ import (
 // bytes are overwritten first: rows may then be wrong or missing, but errors must include their location.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(300) {
-		f.Add(generate.Seeded(seed, 200+int(seed)), uint64(0))
-		f.Add(generate.Seeded(seed, 300), generate.Damage(seed))
+		f.Add(choice.Seeded(seed, 200+int(seed)), uint64(0))
+		f.Add(choice.Seeded(seed, 300), generate.Damage(seed))
 	}
 	f.Fuzz(func(t *testing.T, choices []byte, damage uint64) {
-		file := generate.NewFile(generate.From(choices))
+		file := generate.NewFile(choice.From(choices))
 		if damage != 0 {
 			checkDamaged(t, file, damage)
 			return

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/generate"
 )
 
@@ -15,14 +16,14 @@ import (
 // debug/elf, and errors must have a location.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {
-		f.Add(generate.Seeded(seed, 200), uint64(0))
-		f.Add(generate.Seeded(seed, 200), generate.Damage(seed))
+		f.Add(choice.Seeded(seed, 200), uint64(0))
+		f.Add(choice.Seeded(seed, 200), generate.Damage(seed))
 	}
 	f.Fuzz(func(t *testing.T, choices []byte, damage uint64) {
 		if len(choices) > 4096 {
 			return
 		}
-		b := generate.NewFile(generate.From(choices)).Bytes
+		b := generate.NewFile(choice.From(choices)).Bytes
 		if damage != 0 {
 			b = generate.Damaged(b, damage)
 		}

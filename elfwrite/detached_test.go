@@ -11,6 +11,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/must"
@@ -264,14 +265,14 @@ func TestDetachedRefused(t *testing.T) {
 // valid section.
 func FuzzDetached(f *testing.F) {
 	for seed := range uint64(60) {
-		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint64(0))
-		f.Add(generate.Seeded(seed, 120), uint16(seed*331), generate.Damage(seed))
+		f.Add(choice.Seeded(seed, 120), uint16(seed*331), uint64(0))
+		f.Add(choice.Seeded(seed, 120), uint16(seed*331), generate.Damage(seed))
 	}
 	f.Fuzz(func(t *testing.T, choices []byte, size uint16, damage uint64) {
 		if len(choices) > 4096 {
 			return
 		}
-		b := generate.NewFile(generate.From(choices)).Bytes
+		b := generate.NewFile(choice.From(choices)).Bytes
 		if damage != 0 {
 			b = generate.Damaged(b, damage)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
@@ -20,16 +21,16 @@ import (
 // steps. A damaged file may be rejected; if it is not and its headers are consistent, the same requirements apply.
 func FuzzPlan(f *testing.F) {
 	for seed := range uint64(60) {
-		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), uint64(0))
-		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), generate.Damage(seed))
+		f.Add(choice.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), uint64(0))
+		f.Add(choice.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), generate.Damage(seed))
 	}
 	// no section headers, no PT_INTERP, and an inserted page
-	f.Add(generate.Seeded(164, 286), uint16(331), uint16(7), uint64(0))
+	f.Add(choice.Seeded(164, 286), uint16(331), uint16(7), uint64(0))
 	f.Fuzz(func(t *testing.T, choices []byte, size, other uint16, damage uint64) {
 		if len(choices) > 4096 {
 			return
 		}
-		b := generate.NewFile(generate.From(choices)).Bytes
+		b := generate.NewFile(choice.From(choices)).Bytes
 		if damage != 0 {
 			b = generate.Damaged(b, damage)
 		}
@@ -133,14 +134,14 @@ func onlyDebug(t *testing.T, b []byte) []byte {
 // must depend only on the current program.
 func FuzzDebug(f *testing.F) {
 	for seed := range uint64(60) {
-		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint64(0))
-		f.Add(generate.Seeded(seed, 120), uint16(seed*331), generate.Damage(seed))
+		f.Add(choice.Seeded(seed, 120), uint16(seed*331), uint64(0))
+		f.Add(choice.Seeded(seed, 120), uint16(seed*331), generate.Damage(seed))
 	}
 	f.Fuzz(func(t *testing.T, choices []byte, size uint16, damage uint64) {
 		if len(choices) > 4096 {
 			return
 		}
-		file := generate.NewFile(generate.From(choices))
+		file := generate.NewFile(choice.From(choices))
 		if !file.Headers {
 			return
 		}

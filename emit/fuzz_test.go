@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"cfi2sframe/emit"
-	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
@@ -20,7 +20,7 @@ type function struct {
 var abis = []sframe.ABI{sframe.AMD64Little, sframe.AArch64Little, sframe.S390XBig, sframe.AArch64Big}
 
 // rowOf generates a row that some versions can express.
-func rowOf(s *generate.Source, abi sframe.ABI, flexible bool) sframe.Row {
+func rowOf(s *choice.Source, abi sframe.ABI, flexible bool) sframe.Row {
 	offset := func() int32 {
 		v := []int32{16, 8, 24, 32, 160, 1016, 1024, 127, 128, 32760, 1 << 16, 1 << 20, -8, -16, -24, -48,
 			-4096, -1 << 20}
@@ -58,13 +58,13 @@ func rowOf(s *generate.Source, abi sframe.ABI, flexible bool) sframe.Row {
 // lists are shared and code is divided.
 func FuzzSection(f *testing.F) {
 	for seed := range uint64(120) {
-		f.Add(generate.Seeded(seed, 64+8*int(seed)), uint8(seed))
+		f.Add(choice.Seeded(seed, 64+8*int(seed)), uint8(seed))
 	}
 	f.Fuzz(func(t *testing.T, choices []byte, kind uint8) {
 		if len(choices) > 4096 {
 			return
 		}
-		s := generate.From(choices)
+		s := choice.From(choices)
 		opt := emit.Options{
 			Version: sframe.V1 + sframe.Version(kind%3), ABI: abis[int(kind>>2)%len(abis)],
 			Join: kind&16 != 0, Share: kind&48 == 48, PCRel: kind&64 != 0, Align: uint64(1 + kind>>7*7),

@@ -3,52 +3,92 @@ package sframe_test
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"io"
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/testkit/elftest"
-	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
+// A file is an ELF file.
+type file struct {
+	header   elf.Header64
+	segments []elf.Prog64
+	sections []elf.Section64
+	data     []byte // follows the headers
+}
+
+// newFile returns the .sframe of 3-amd64/program-prologue in conformance/vectors as a program with a PT_LOAD and a
+// PT_GNU_SFRAME, and the sections .text, .sframe and .shstrtab.
+func newFile() *file {
+	const addr, start = 0x2000, 64 + 2*56 + 4*64
+	section, _ := hex.DecodeString("e2de03050300f80002000000120000004d00000000000000200000001ce4ffffffffffff50000000" +
+		"000000005ce4ffffffffffff1b0000002600000009000000000003080d0510f0100410f0340508f03503083b03103c0518e83d0520e8" +
+		"410540e80900000000000520e8010518e8020510e8040508e80503080a0510f00b0518f0190510f01a0308")
+	const names = "\x00.text\x00.sframe\x00.shstrtab\x00"
+	size := uint64(len(section))
+	return &file{
+		header: elf.Header64{
+			Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), 1},
+			Type:  uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Phoff: 64, Shoff: 64 + 2*56,
+			Ehsize: 64, Phentsize: 56, Phnum: 2, Shentsize: 64, Shnum: 4, Shstrndx: 3,
+		},
+		segments: []elf.Prog64{
+			{Type: uint32(elf.PT_LOAD), Filesz: start, Memsz: start},
+			{Type: sframe.PTGNUSFrame, Off: start, Vaddr: addr, Filesz: size, Memsz: size},
+		},
+		sections: []elf.Section64{
+			{},
+			{Name: 1, Type: uint32(elf.SHT_PROGBITS), Off: start, Size: 1},
+			{Name: 7, Type: sframe.SHTGNUSFrame, Off: start, Addr: addr, Size: size},
+			{Name: 15, Type: uint32(elf.SHT_STRTAB), Off: start + size, Size: uint64(len(names))},
+		},
+		data: append(section, names...),
+	}
+}
+
+func (f *file) bytes() []byte {
+	var b bytes.Buffer
+	for _, part := range []any{f.header, f.segments, f.sections, f.data} {
+		if err := binary.Write(&b, binary.LittleEndian, part); err != nil {
+			panic(err)
+		}
+	}
+	return b.Bytes()
+}
+
 // TestFromELF finds the section of a program by its section header, or by its segment if there are no section headers.
 func TestFromELF(t *testing.T) {
-	prog := must.Get(io.ReadAll(converted("../testdata/bin/amd64/prologue")))(t)
-	const typ, off, size = elftest.ShType, elftest.ShOff, elftest.ShSize
-	header := func(p *elftest.Patcher) int { return p.Section(".sframe") }
-	segment := func(p *elftest.Patcher) int { return p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0) }
-	notByType := func(p *elftest.Patcher) { p.Put32(header(p)+typ, uint32(elf.SHT_PROGBITS)) }
-	notByName := func(p *elftest.Patcher) { p.Put32(header(p), 0) }
-	cut := func(p *elftest.Patcher) { p.Put64(header(p)+size, 1<<20) }
+	const text, section, segment = 1, 2, 1
+	notByType := func(f *file) { f.sections[section].Type = uint32(elf.SHT_PROGBITS) }
+	notByName := func(f *file) { f.sections[section].Name = 0 }
 	for _, tt := range []struct {
 		name   string
-		change func(*elftest.Patcher)
+		change func(*file)
 		want   string // an error; "" for none
 	}{
 		{"by type", notByName, ""},
 		{"by name", notByType, ""},
-		{"by segment", func(p *elftest.Patcher) {
-			p.Put64(elftest.EhShoff, 0)
-			p.Put32(elftest.EhShnum, 0)
-		}, ""},
-		{"by section and not by segment", func(p *elftest.Patcher) { p.Put64(segment(p)+elftest.PhOff, 0) }, ""},
-		{"none", func(p *elftest.Patcher) {
-			p.Put32(segment(p), uint32(elf.PT_NULL))
-			notByType(p)
-			notByName(p)
+		{"by segment", func(f *file) { f.header.Shoff, f.header.Shnum, f.header.Shstrndx = 0, 0, 0 }, ""},
+		{"by section and not by segment", func(f *file) { f.segments[segment].Off = 0 }, ""},
+		{"none", func(f *file) {
+			f.segments[segment].Type = uint32(elf.PT_NULL)
+			notByType(f)
+			notByName(f)
 		}, sframe.ErrNone.Error()},
-		{"two", func(p *elftest.Patcher) { p.Put32(p.Section(".text")+typ, sframe.SHTGNUSFrame) }, "are both .sframe"},
-		{"SHT_NOBITS", func(p *elftest.Patcher) { p.Put32(header(p)+typ, uint32(elf.SHT_NOBITS)) },
+		{"two", func(f *file) { f.sections[text].Type = sframe.SHTGNUSFrame }, "are both .sframe"},
+		{"SHT_NOBITS", func(f *file) { f.sections[section].Type = uint32(elf.SHT_NOBITS) },
 			" (.sframe) has no contents in the file"},
-		{"truncated", cut, io.ErrUnexpectedEOF.Error()},
-		{"malformed", func(p *elftest.Patcher) { p.Put64(header(p)+off, 0) }, ".sframe+0x0: starts with 7f 45"},
-		{"object", func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_REL)) }, "link it first"},
+		{"truncated", func(f *file) { f.sections[section].Size = 1 << 20 }, io.ErrUnexpectedEOF.Error()},
+		{"malformed", func(f *file) { f.sections[section].Off = 0 }, ".sframe+0x0: starts with 7f 45"},
+		{"object", func(f *file) { f.header.Type = uint16(elf.ET_REL) }, "link it first"},
 	} {
-		p := elftest.Patch(t.Fatalf, prog)
-		tt.change(p)
-		f, err := elf.NewFile(bytes.NewReader(p.B))
+		changed := newFile()
+		tt.change(changed)
+		f, err := elf.NewFile(bytes.NewReader(changed.bytes()))
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}

@@ -2,50 +2,25 @@ package sframe_test
 
 import (
 	"bytes"
-	"context"
 	"debug/elf"
 	"fmt"
 	"log"
-	"os"
 
-	"cfi2sframe/convert"
 	"cfi2sframe/sframe"
 )
 
-// converted returns a test program with an .sframe section.
-func converted(name string) *bytes.Reader {
-	prog, err := os.ReadFile(name)
+// program returns an ELF file with the .sframe of a program in conformance/vectors.
+func program() *elf.File {
+	f, err := elf.NewFile(bytes.NewReader(newFile().bytes()))
 	if err != nil {
 		log.Fatal(err)
 	}
-	var out bytes.Buffer
-	if _, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out,
-		convert.Options{}); err != nil {
-		log.Fatal(err)
-	}
-	return bytes.NewReader(out.Bytes())
-}
-
-// section returns a test program and its section.
-func section() (*elf.File, *sframe.Section) {
-	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	s, err := sframe.FromELF(f)
-	if err != nil {
-		log.Fatal(err)
-	}
-	return f, s
+	return f
 }
 
 // A profiler looks up the row for a pc.
 func ExampleFromELF() {
-	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	s, err := sframe.FromELF(f)
+	s, err := sframe.FromELF(program())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -57,7 +32,11 @@ func ExampleFromELF() {
 // In a running process, addresses of position-independent code differ from those in the file by the load bias: the
 // start of the file's first mapping in /proc/PID/maps minus the page of the first PT_LOAD's address.
 func ExampleSection_Lookup() {
-	f, s := section()
+	f := program()
+	s, err := sframe.FromELF(f)
+	if err != nil {
+		log.Fatal(err)
+	}
 	const firstMapping, pc = 0x555555554000, 0x555555554451
 	var first uint64
 	for _, p := range f.Progs {
@@ -79,7 +58,10 @@ func ExampleSection_Lookup() {
 
 // Print all FDEs of a section and their rows.
 func ExampleSection_FDEs() {
-	_, s := section()
+	s, err := sframe.FromELF(program())
+	if err != nil {
+		log.Fatal(err)
+	}
 	for i, d := range s.FDEs() {
 		rows, err := s.FREs(i, nil)
 		if err != nil {

@@ -1,17 +1,17 @@
 package sframe_test
 
 import (
-	"bytes"
-	"debug/elf"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"log"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
-	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
@@ -75,57 +75,56 @@ func pcsNear(s *sframe.Section, rnd *rand.Rand) []uint64 {
 	return pcs
 }
 
-// TestLookupForms compares the lookup functions in sections of all versions and machines, with sorted and unsorted
-// FDEs, and in damaged sections.
+// A vector is a section in conformance/vectors.
+type vector struct{ Name, Address, Section string }
+
+// vectors returns the test vectors of all versions and machines.
+func vectors(t testing.TB) (all []vector) {
+	t.Helper()
+	for _, path := range must.Get(filepath.Glob("../conformance/vectors/*.json"))(t) {
+		var file struct{ Vectors []vector }
+		must.Do(t, json.Unmarshal(must.Get(os.ReadFile(path))(t), &file))
+		all = append(all, file.Vectors...)
+	}
+	return all
+}
+
+// TestLookupForms compares the lookup functions in the sections of conformance/vectors, with sorted and unsorted FDEs,
+// and in damaged sections.
 func TestLookupForms(t *testing.T) {
-	files := must.Get(filepath.Glob("../testdata/bin/*/*"))(t)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	sections, rows := 0, 0
-	for _, path := range files {
-		prog, err := os.ReadFile(path)
-		if err != nil || len(prog) > 1<<17 {
+	for _, v := range vectors(t) {
+		data := must.Get(hex.DecodeString(v.Section))(t)
+		addr := must.Get(strconv.ParseUint(v.Address, 0, 64))(t)
+		s, err := sframe.Decode(data, addr)
+		if err != nil {
 			continue
 		}
-		for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
-			var out bytes.Buffer
-			opt := convert.Options{Version: version, Force: true}
-			if _, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), &out, opt); err != nil {
-				continue
-			}
-			f, err := elf.NewFile(bytes.NewReader(out.Bytes()))
-			if err != nil || f.Section(".sframe") == nil {
-				continue
-			}
-			data := must.Get(f.Section(".sframe").Data())(t)
-			const addr = 0x1000_0000
-			s, err := sframe.Decode(data, addr)
-			if err != nil {
-				continue
-			}
-			sections++
-			pcs := pcsNear(s, rnd)
-			rows += lookupAll(t, data, addr, pcs)
-			unsorted := slices.Clone(data)
-			unsorted[3] &^= byte(sframe.FDESorted)
-			rows += lookupAll(t, unsorted, addr, pcs)
-			for range 20 {
-				bad := slices.Clone(data)
-				bad[rnd.IntN(len(bad))] ^= byte(1 << rnd.IntN(8))
-				rows += lookupAll(t, bad, addr, pcs)
-			}
+		sections++
+		pcs := pcsNear(s, rnd)
+		rows += lookupAll(t, data, addr, pcs)
+		unsorted := slices.Clone(data)
+		unsorted[3] &^= byte(sframe.FDESorted)
+		rows += lookupAll(t, unsorted, addr, pcs)
+		for range 20 {
+			bad := slices.Clone(data)
+			bad[rnd.IntN(len(bad))] ^= byte(1 << rnd.IntN(8))
+			rows += lookupAll(t, bad, addr, pcs)
 		}
 	}
-	if sections < 100 || rows < 10000 {
-		t.Errorf("%d sections of %d files, %d rows", sections, len(files), rows)
+	if sections < 500 || rows < 10000 {
+		t.Errorf("%d sections, %d rows", sections, rows)
 	}
 }
 
 // FuzzLookups looks up pcs in arbitrary bytes, including sections that Decode rejects.
 func FuzzLookups(f *testing.F) {
-	for _, name := range []string{"prologue", "plt", "padding"} {
-		file := must.Get(elf.NewFile(converted("../testdata/bin/amd64/" + name)))(f)
-		data := must.Get(file.Section(".sframe").Data())(f)
-		f.Add(data, uint64(len(data)))
+	for i, v := range vectors(f) {
+		if i%10 == 0 {
+			data := must.Get(hex.DecodeString(v.Section))(f)
+			f.Add(data, uint64(len(data)))
+		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -147,7 +146,10 @@ func FuzzLookups(f *testing.F) {
 
 // A profiler looks up the pcs of all samples at once.
 func ExampleSection_LookupSorted() {
-	_, s := section()
+	s, err := sframe.FromELF(program())
+	if err != nil {
+		log.Fatal(err)
+	}
 	pcs := []uint64{0x10, 0x440, 0x445, 0x451}
 	matches := make([]sframe.Match, len(pcs))
 	rows, err := s.LookupSorted(pcs, matches)
@@ -169,11 +171,7 @@ func ExampleSection_LookupSorted() {
 
 // A crash handler looks up one row of a section in memory.
 func ExampleOpen() {
-	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	header := f.Section(".sframe")
+	header := program().Section(".sframe")
 	data, err := header.Data()
 	if err != nil {
 		log.Fatal(err)

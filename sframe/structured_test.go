@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
@@ -16,14 +16,14 @@ import (
 // sizes. At every pc, Lookup must return the expected row.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(120) {
-		f.Add(generate.Seeded(seed, 80+4*int(seed)))
+		f.Add(choice.Seeded(seed, 80+4*int(seed)))
 	}
 	f.Fuzz(func(t *testing.T, choices []byte) {
 		if len(choices) > 4096 {
 			return
 		}
 		const addr = 0x5000000
-		s := generate.From(choices)
+		s := choice.From(choices)
 		abi := []sframe.ABI{sframe.AMD64Little, sframe.AArch64Little, sframe.S390XBig, sframe.AArch64Big}[s.N(4)]
 		c, err := sframe.NewCodec(sframe.V1+sframe.Version(s.N(3)), abi)
 		if err != nil {
@@ -185,7 +185,7 @@ func expectedRow(pc uint64, all []function) (found bool, row sframe.FRE) {
 }
 
 // anyRow generates a row that FDEs of the given type can hold.
-func anyRow(s *generate.Source, c *sframe.Codec, flexible bool) sframe.Row {
+func anyRow(s *choice.Source, c *sframe.Codec, flexible bool) sframe.Row {
 	for range 8 {
 		n := func() int32 {
 			v := []int32{16, 8, 160, 24, -8, -16, 1024, -1024, 32760, -32768, 1 << 20, -1 << 24, 127, 128, -129}

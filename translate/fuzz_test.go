@@ -9,6 +9,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/plt"
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
@@ -19,13 +20,13 @@ import (
 // same result as the whole.
 func FuzzTranslate(f *testing.F) {
 	for seed := range uint64(120) {
-		f.Add(generate.Seeded(seed, 100+4*int(seed)), uint8(seed))
+		f.Add(choice.Seeded(seed, 100+4*int(seed)), uint8(seed))
 	}
 	f.Fuzz(func(t *testing.T, choices []byte, kind uint8) {
 		if len(choices) > 4096 {
 			return
 		}
-		s := generate.From(choices)
+		s := choice.From(choices)
 		m := &generate.Machines[int(kind>>2)%len(generate.Machines)]
 		text := []generate.Range{{Begin: 0x20000, End: 0x24000}}
 		c := generate.NewCFI(s, m, kind&128 != 0, text)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/readback"
@@ -16,15 +17,15 @@ import (
 // generated CFI and looks up each pc in the section.
 func FuzzCheck(f *testing.F) {
 	for seed := range uint64(80) {
-		f.Add(generate.Seeded(seed, 200), uint8(seed), uint64(0))
-		f.Add(generate.Seeded(seed, 200), uint8(seed), generate.Damage(seed))
-		f.Add(generate.Seeded(seed, 200), uint8(seed), generate.Damage(seed+100))
+		f.Add(choice.Seeded(seed, 200), uint8(seed), uint64(0))
+		f.Add(choice.Seeded(seed, 200), uint8(seed), generate.Damage(seed))
+		f.Add(choice.Seeded(seed, 200), uint8(seed), generate.Damage(seed+100))
 	}
 	f.Fuzz(func(t *testing.T, choices []byte, kind uint8, damage uint64) {
 		if len(choices) > 4096 {
 			return
 		}
-		file := generate.NewFile(generate.From(choices))
+		file := generate.NewFile(choice.From(choices))
 		in := converted(t, file.Bytes, convert.Options{Version: sframe.V1 + sframe.Version(kind%3)})
 		if in == nil {
 			return

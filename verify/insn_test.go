@@ -137,9 +137,10 @@ func TestImplied(t *testing.T) {
 	}
 }
 
-// x87Store matches floating-point instructions that store. atMost matches stores for which the decoder returns an upper
-// bound on the size.
+// operand matches the size of a memory operand. x87Store matches floating-point instructions that store. atMost matches
+// stores for which the decoder returns an upper bound on the size.
 var (
+	operand  = regexp.MustCompile(`([A-Z]+) PTR`)
 	x87Store = regexp.MustCompile(`f(n?st|ist|bst|nsave)`)
 	atMost   = regexp.MustCompile(`(^| )(\{evex}|f(n|is|xs)\w+|cmpxchg8b|kmov\w|v?pextr[bw]|set\w+|tile\w+|` +
 		`vextractps|vldmxcsr|vmov[dws]\S*|vp(mov|scatter)\w+|vscatter\w+|rex.W fst) `)
@@ -147,7 +148,7 @@ var (
 
 // storedBytes returns the size of the memory operand that objdump prints.
 func storedBytes(text string) int64 {
-	m := regexp.MustCompile(`([A-Z]+) PTR`).FindStringSubmatch(text)
+	m := operand.FindStringSubmatch(text)
 	if m == nil {
 		return 0
 	}
@@ -178,10 +179,12 @@ func encodingsAMD64() (all []byte) {
 		for op := range 256 {
 			for _, modRM := range []byte{0x01, 0x05, 0x44, 0xc5} {
 				for r := range byte(8) {
+					if r != 2 && lead != "" && lead != "\x0f" && lead != "\xf3\x0f" {
+						continue
+					}
 					code := append([]byte(lead), byte(op), modRM|r<<3, 0x10)
 					code = append(code, bytes.Repeat([]byte{0x90}, distance-len(code))...)
-					if _, known := insn.DecodeAMD64(code, 0); known &&
-						(lead == "" || lead == "\x0f" || lead == "\xf3\x0f" || r == 2) {
+					if _, known := insn.DecodeAMD64(code, 0); known {
 						all = append(all, code...)
 					}
 				}

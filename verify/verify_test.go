@@ -92,7 +92,7 @@ func everyBit(t *testing.T, path string, opt convert.Options) {
 	if err != nil || good.Total > 0 || good.Covered == 0 {
 		t.Fatalf("%s: %+v, error %v", path, good, err)
 	}
-	step := long.Pick(t, 23, 1)
+	step := long.Pick(t, 61, 1)
 	flipped := bytes.Clone(in.data)
 	for i := range in.data {
 		for bit := range 8 {

@@ -15,6 +15,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
@@ -117,7 +118,7 @@ func FuzzConvert(f *testing.F) {
 		elftest.Ar(elftest.ArMember("//", []byte("long_name.o/\nother/\n")), elftest.ArMember("/0", objects[0]),
 			elftest.ArMember("/13", []byte("odd"))))
 	for seed := range uint64(40) {
-		all = append(all, generate.NewFile(generate.From(generate.Seeded(seed, 150))).Bytes)
+		all = append(all, generate.NewFile(choice.From(choice.Seeded(seed, 150))).Bytes)
 	}
 	for i, b := range all {
 		f.Add(b, []byte{}, uint8(0x10*i+i))

@@ -16,6 +16,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
@@ -37,16 +38,16 @@ const (
 // changed first.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {
-		f.Add(generate.Seeded(seed, 150+8*int(seed)), uint8(seed*37), uint64(0))
-		f.Add(generate.Seeded(seed+1000, 250), uint8(seed*37), generate.Damage(seed))
+		f.Add(choice.Seeded(seed, 150+8*int(seed)), uint8(seed*37), uint64(0))
+		f.Add(choice.Seeded(seed+1000, 250), uint8(seed*37), generate.Damage(seed))
 	}
 	// no section headers, no PT_INTERP, and a page inserted before the first segment
-	f.Add(generate.Seeded(164, 286), uint8(0), uint64(0))
+	f.Add(choice.Seeded(164, 286), uint8(0), uint64(0))
 	f.Fuzz(func(t *testing.T, choices []byte, flags uint8, damage uint64) {
 		if len(choices) > 4096 {
 			return
 		}
-		file := generate.NewFile(generate.From(choices))
+		file := generate.NewFile(choice.From(choices))
 		opt := fuzzOptions(flags)
 		opt.Share = convert.Share(flags >> 6)
 		opt.Workers = 1 + int(flags>>3&1)

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/elftest"
-	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/must"
 )
 
@@ -16,13 +16,13 @@ import (
 // members resized, each symbol must still refer to its member.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {
-		f.Add(generate.Seeded(seed, 40+int(seed)))
+		f.Add(choice.Seeded(seed, 40+int(seed)))
 	}
 	f.Fuzz(func(t *testing.T, choices []byte) {
 		if len(choices) > 2048 {
 			return
 		}
-		s := generate.From(choices)
+		s := choice.From(choices)
 		type member struct{ name, contents string }
 		var want []member
 		var table strings.Builder

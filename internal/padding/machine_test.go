@@ -12,6 +12,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/insn"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/must"
 )
 
@@ -194,7 +195,7 @@ func TestJumps(t *testing.T) {
 	const pc = 0x1000
 	for _, size := range []int{2, 5, 6, 7, 12, 13, 14, 31, 300, 70000} {
 		for _, target := range []uint64{pc + uint64(size), pc + uint64(size) + 1, pc - 1, pc - 63} {
-			step := max(1, size/150)
+			step := max(1, size/long.Pick(t, 20, 150))
 			for at := 0; at < size; at += step {
 				for _, op := range []string{"74", "eb", "e3", "0f85", "e9", "e8", "c7", "85"} {
 					b := bytes.Repeat([]byte{0xb8, 0, 0, 0, 0}, size/5+1)[:size]

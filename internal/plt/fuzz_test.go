@@ -11,8 +11,8 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/plt"
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/elftest"
-	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
@@ -39,7 +39,7 @@ var pieces = map[string][][]byte{
 // generated for them must agree with the instructions.
 func FuzzFind(f *testing.F) {
 	for seed := range uint64(60) {
-		f.Add(generate.Seeded(seed, 32), uint8(seed))
+		f.Add(choice.Seeded(seed, 32), uint8(seed))
 	}
 	// GNU ld's PLT on amd64: the header and an entry.
 	f.Add([]byte{0, 9, 0, 0, 0, 8, 0, 0, 0, 1, 0, 2}, uint8(0))
@@ -53,7 +53,7 @@ func FuzzFind(f *testing.F) {
 			return
 		}
 		name := map[bool]string{false: "amd64", true: "aarch64"}[kind&1 != 0]
-		s := generate.From(choices)
+		s := choice.From(choices)
 		var code []byte
 		for s.Left() > 0 {
 			in := bytes.Clone(pieces[name][s.N(len(pieces[name]))])

@@ -1,3 +1,5 @@
+// Package generate makes CFI, and ELF files that contain it, as a choice.Source decides. The results are well-formed.
+// The package also returns the rules for every pc, computed in the simplest way.
 package generate
 
 import (
@@ -8,6 +10,7 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/elftest"
 )
 
@@ -223,7 +226,7 @@ func sleb(b []byte, v int64) []byte {
 }
 
 // NewCFI makes a section for code in the given ranges, which are sorted, and each at least 64 bytes long.
-func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
+func NewCFI(s *choice.Source, m *Machine, debug bool, text []Range) *CFI {
 	c := &CFI{Machine: m, Debug: debug, Code: text}
 	for range 1 + s.N(3) {
 		c.CIEs = append(c.CIEs, c.newCIE(s))
@@ -250,7 +253,7 @@ func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
 		end := c.program(s, &f, d)
 		// The last row covers several bytes, one byte or none, or some rows start after the end of the function.
 		n, rest := uint64(s.N(32)), r.End-f.Start
-		f.Size = choose(s, end+1+n, end+1+n, end+1, end, end-min(end, n), n%3, rest)
+		f.Size = choice.Of(s, end+1+n, end+1+n, end+1, end, end-min(end, n), n%3, rest)
 		f.Size = min(f.Size, rest)
 		if enc := d.Encoding & 0xf; enc == encS2 {
 			f.Size = min(f.Size, math.MaxInt16)
@@ -266,19 +269,19 @@ func NewCFI(s *Source, m *Machine, debug bool, text []Range) *CFI {
 	return c
 }
 
-func (c *CFI) newCIE(s *Source) CIE {
+func (c *CFI) newCIE(s *choice.Source) CIE {
 	m := c.Machine
 	d := CIE{
-		Version: choose(s, 1, 3, 4), Wide: s.Rarely(8),
-		Code: choose[uint64](s, 1, 1, 4, 2, 8), Data: choose[int64](s, -8, -8, -4, 8, 1, -1, -16),
+		Version: choice.Of(s, 1, 3, 4), Wide: s.Rarely(8),
+		Code: choice.Of[uint64](s, 1, 1, 4, 2, 8), Data: choice.Of[int64](s, -8, -8, -4, 8, 1, -1, -16),
 		RA: m.RA, LSDA: encOmit,
 	}
 	if s.Rarely(24) {
-		d.RA = choose[uint64](s, 3, m.SP, m.FP, 17)
+		d.RA = choice.Of[uint64](s, 3, m.SP, m.FP, 17)
 	}
 	switch s.N(8) {
 	case 0:
-		d.Letters = choose(s, "", "z")
+		d.Letters = choice.Of(s, "", "z")
 	case 1:
 		if !c.Debug {
 			d.Letters = "eh"
@@ -295,9 +298,9 @@ func (c *CFI) newCIE(s *Source) CIE {
 		if c.Debug {
 			encodings = debugEncodings
 		}
-		d.Encoding = choose(s, encodings...)
-		d.LSDA = choose[byte](s, encOmit, encPC|encS4, encAbs, encULEB, encU2|encData)
-		d.Handler = choose[byte](s, encPC|encS4, encAbs, encU2, encOmit, encSLEB)
+		d.Encoding = choice.Of(s, encodings...)
+		d.LSDA = choice.Of[byte](s, encOmit, encPC|encS4, encAbs, encULEB, encU2|encData)
+		d.Handler = choice.Of[byte](s, encPC|encS4, encAbs, encU2, encOmit, encSLEB)
 	}
 	c.initial(s, &d)
 	return d

@@ -9,6 +9,7 @@ import (
 	"sort"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/choice"
 	"cfi2sframe/internal/testkit/elftest"
 )
 
@@ -68,7 +69,7 @@ func At(rows []Row, pc uint64) *Row {
 
 // A builder makes a file in file order: segment starts a segment, and add appends a section to it.
 type builder struct {
-	s     *Source
+	s     *choice.Source
 	m     *Machine
 	f     *File
 	o     elftest.Object
@@ -88,7 +89,7 @@ const (
 )
 
 // NewFile makes a file.
-func NewFile(s *Source) *File {
+func NewFile(s *choice.Source) *File {
 	m := &Machines[s.N(len(Machines))]
 	b := &builder{s: s, m: m, f: &File{Machine: m, Headers: true}}
 	b.o = elftest.Object{Big: m.Order == binary.BigEndian}
@@ -183,8 +184,8 @@ func (b *builder) frames(text []Range) {
 // linkedFile makes a linked file.
 func (b *builder) linkedFile() {
 	s := b.s
-	b.page = choose[uint64](s, 0x1000, 0x10000)
-	b.base = choose[uint64](s, 0, 0x400000, 0x1000000)
+	b.page = choice.Of[uint64](s, 0x1000, 0x10000)
+	b.base = choice.Of[uint64](s, 0, 0x400000, 0x1000000)
 	b.diff = b.base
 	kind := elf.ET_DYN
 	if b.base != 0 {
@@ -193,7 +194,7 @@ func (b *builder) linkedFile() {
 	isDynamic := kind == elf.ET_DYN || s.N(2) == 0
 	const space = elffile.HeaderSize + 16*elffile.ProgSize // the number of program headers is not known yet
 	b.o.Head = make([]byte, space)
-	spare := choose(s, 0, 2, 0, 1, 0)
+	spare := choice.Of(s, 0, 2, 0, 1, 0)
 	b.loads = []elf.Prog64{prog(elf.PT_LOAD, elf.PF_R, 0, b.base, 0, b.page)}
 	var first []elf.Prog64 // program headers before those of segments
 	if isDynamic && s.N(2) == 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/internal/testkit/choice"
 )
 
 // Opcodes without a constant in package frame.
@@ -242,7 +243,7 @@ func (c *CFI) Rows() []Row {
 }
 
 // initial sets the instructions of a CIE: usually the rules at a function's entry.
-func (c *CFI) initial(s *Source, d *CIE) {
+func (c *CFI) initial(s *choice.Source, d *CIE) {
 	m := c.Machine
 	d.Initial = []Instruction{{Op: frame.DW_CFA_def_cfa, Reg: m.SP, N: m.Entry}}
 	if m.FixedRA != 0 && m.FixedRA%d.Data == 0 {
@@ -264,7 +265,7 @@ func (c *CFI) initial(s *Source, d *CIE) {
 
 // A program is a generator of the instructions of a CIE or an FDE.
 type program struct {
-	s       *Source
+	s       *choice.Source
 	m       *Machine
 	d       *CIE
 	now     state
@@ -283,7 +284,7 @@ var advances = []Instruction{
 }
 
 // program generates the instructions of an FDE, and returns the offset of the last row.
-func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
+func (c *CFI) program(s *choice.Source, f *FDE, d *CIE) uint64 {
 	g := program{s: s, m: c.Machine, d: d, initial: d.state()}
 	g.now = g.initial.clone()
 	var stack []state
@@ -292,7 +293,7 @@ func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
 		var in Instruction
 		switch s.N(8) {
 		case 0, 1, 2:
-			in = choose(s, advances...)
+			in = choice.Of(s, advances...)
 			switch {
 			case in.Op == frame.DW_CFA_advance_loc:
 				in.N = int64(s.N(64))
@@ -334,7 +335,8 @@ func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
 
 // offset chooses an offset in bytes.
 func (g *program) offset() int64 {
-	v := choose[int64](g.s, 16, 8, 0, 24, 32, 160, 48, 4, 120, 128, 1000, 1016, 1<<15, 1<<16+8, 1<<31-8, 1<<31, 1<<36)
+	v := choice.Of[int64](g.s, 16, 8, 0, 24, 32, 160, 48, 4, 120, 128, 1000, 1016, 1<<15, 1<<16+8, 1<<31-8, 1<<31,
+		1<<36)
 	if g.s.Rarely(2) {
 		return -v
 	}
@@ -346,11 +348,11 @@ func (g *program) factored() int64 { return g.offset() / g.d.Data }
 
 // reg chooses a register, usually one that unwinding needs.
 func (g *program) reg() uint64 {
-	return choose(g.s, g.m.FP, g.d.RA, g.m.SP, g.m.FP, g.d.RA, 3, 12, 17, 40, 200)
+	return choice.Of(g.s, g.m.FP, g.d.RA, g.m.SP, g.m.FP, g.d.RA, 3, 12, 17, 40, 200)
 }
 
 // base chooses a register for the CFA.
-func (g *program) base() uint64 { return choose(g.s, g.m.SP, g.m.FP, g.m.SP, g.m.FP, 10, 3, 17, 33) }
+func (g *program) base() uint64 { return choice.Of(g.s, g.m.SP, g.m.FP, g.m.SP, g.m.FP, 10, 3, 17, 33) }
 
 // changes lists opcodes that change the rules; common opcodes are repeated.
 var changes = []byte{
@@ -366,7 +368,7 @@ var changes = []byte{
 // change chooses an instruction that changes the rules. It returns false if the instruction would be meaningless.
 func (g *program) change(restore bool) (in Instruction, ok bool) {
 	s := g.s
-	in = Instruction{Op: choose(s, changes...), Reg: g.reg(), Reg2: g.reg()}
+	in = Instruction{Op: choice.Of(s, changes...), Reg: g.reg(), Reg2: g.reg()}
 	switch in.Op {
 	case frame.DW_CFA_def_cfa_register, frame.DW_CFA_def_cfa_offset, frame.DW_CFA_def_cfa_offset_sf:
 		if g.now.cfa.Rule != cfi.RuleCFA {
@@ -394,7 +396,7 @@ func (g *program) change(restore bool) (in Instruction, ok bool) {
 	case frame.DW_CFA_def_cfa_expression, frame.DW_CFA_expression, frame.DW_CFA_val_expression:
 		in.Block = g.expression(in.Op != frame.DW_CFA_def_cfa_expression)
 	default:
-		in.N = choose[int64](s, 2, 1, 3, 6, 4, 0, 9, 100, 127, 128, 20, 4096)
+		in.N = choice.Of[int64](s, 2, 1, 3, 6, 4, 0, 9, 100, 127, 128, 20, 4096)
 	}
 	return in, true
 }
@@ -414,7 +416,7 @@ func (g *program) expression(onCFA bool) []byte {
 	}
 	for range s.N(4) {
 		n, reg := g.offset(), g.base()
-		b = append(b, choose(s,
+		b = append(b, choice.Of(s,
 			[]byte{0x06}, []byte{0x06}, // deref
 			uleb([]byte{0x23}, uint64(max(0, n))), // plus_uconst
 			append(sleb([]byte{0x11}, n), 0x22),   // consts, plus

@@ -1,7 +1,6 @@
-// Package generate makes CFI, and ELF files that contain it, from a few bytes that encode choices. The results are
-// well-formed, and the package also returns the rules for every pc, computed in the simplest way. The bytes come from a
-// seed or a fuzzer, which therefore varies structures and not their encoding.
-package generate
+// Package choice makes choices from a few bytes, which come from a seed or a fuzzer. A fuzzer therefore varies the
+// structure of inputs and not their encoding.
+package choice
 
 import "math/rand/v2"
 
@@ -33,14 +32,7 @@ func (s *Source) N(n int) int {
 	return v % n
 }
 
-func (s *Source) byte() int {
-	if len(s.b) == 0 {
-		return 0
-	}
-	v := s.b[0]
-	s.b = s.b[1:]
-	return int(v)
-}
+func (s *Source) byte() int { return int(s.Bytes(1)[0]) }
 
 // Rarely chooses a number below n, and returns true for only one of them. If the bytes are used up, it returns false.
 func (s *Source) Rarely(n int) bool { return s.N(n) == n-1 }
@@ -52,5 +44,5 @@ func (s *Source) Bytes(n int) []byte {
 	return b
 }
 
-// choose returns one of several values.
-func choose[T any](s *Source, values ...T) T { return values[s.N(len(values))] }
+// Of returns one of several values.
+func Of[T any](s *Source, values ...T) T { return values[s.N(len(values))] }
