@@ -372,6 +372,7 @@ func blocks(n uint32) fde {
 
 // TestLimits exceeds the limits on mismatches, on rows for unknown code, and on blocks.
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	f := &elffile.File{Header64: elf.Header64{Type: uint16(elf.ET_DYN)}, Progs: []elf.Prog64{{
 		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 0x1000, Filesz: 1 << 26,
 	}}}
@@ -518,6 +519,7 @@ func TestOverlap(t *testing.T) {
 
 // TestAllSteps checks the limit on the total number of steps of all expressions.
 func TestAllSteps(t *testing.T) {
+	t.Parallel()
 	// rsp + 8, and a loop that counts down from 2000: const2u; 3: lit1; minus; dup; bra 3; drop. Then the pc is pushed
 	// and dropped.
 	code := []byte{0x77, 8, 0x0a, 0xd0, 0x07, 0x31, 0x1c, 0x12, 0x28, 0xfa, 0xff, 0x13, 0x80, 0, 0x13}

@@ -181,6 +181,7 @@ var correctRows = map[string]string{
 }
 
 func TestCodeRight(t *testing.T) {
+	t.Parallel()
 	for name, text := range correctRows {
 		f, inf := claims(t, text)
 		if refused, err := Code(f, inf); err != nil || len(refused) > 0 {
@@ -192,6 +193,7 @@ func TestCodeRight(t *testing.T) {
 // TestCodeRegisters checks functions whose CFA is based on each register, without and with a call. Only some
 // registers are preserved.
 func TestCodeRegisters(t *testing.T) {
+	t.Parallel()
 	preserved := strings.Fields("bx r12 r13 r14 r15")
 	for _, name := range dwarfNames {
 		if name == "sp" || name == "bp" {
@@ -210,6 +212,7 @@ func TestCodeRegisters(t *testing.T) {
 }
 
 func TestCodeWrong(t *testing.T) {
+	t.Parallel()
 	const before, jumps = "preceding instructions imply a different row", "jump to code with a different row"
 	for name, tt := range map[string]struct{ text, want string }{
 		"a missing pop":       {"sp+8 push %rbx \n sp+16 nop \n ret", "exit with a different stack pointer"},
@@ -316,6 +319,7 @@ func TestCodeWrong(t *testing.T) {
 
 // TestCodeChanged changes each row of correct functions, and expects a rejection.
 func TestCodeChanged(t *testing.T) {
+	t.Parallel()
 	for name, text := range correctRows {
 		if strings.Contains(text, "lost") {
 			continue

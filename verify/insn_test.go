@@ -19,6 +19,7 @@ import (
 // memory operands and written registers of all instructions of libc, and of all opcodes with common prefixes and
 // operands. For these opcodes, the number of bytes stored is compared with the operand size that objdump prints.
 func TestDecoders(t *testing.T) {
+	t.Parallel()
 	f := must.Get(elf.Open(peer.File(t, "/lib/x86_64-linux-gnu/libc.so.6")))(t)
 	defer f.Close()
 	compared := 0

@@ -211,6 +211,7 @@ func TestDepths(t *testing.T) {
 
 // TestFindPLTs finds sections of PLT stubs by name, if they are loaded code.
 func TestFindPLTs(t *testing.T) {
+	t.Parallel()
 	code := bytes.Repeat([]byte{0xcc}, 16)
 	find := func(regions ...region) (found []uint64) {
 		t.Helper()

@@ -63,6 +63,7 @@ func (in *input) check(data []byte) (*verify.Result, error) {
 
 // TestEveryBit flips each bit of each section. The change must cause an error or a mismatch, or reduce coverage.
 func TestEveryBit(t *testing.T) {
+	t.Parallel()
 	for _, abi := range []string{"amd64", "aarch64_be", "s390x"} {
 		files, err := filepath.Glob("../testdata/bin/" + abi + "/*")
 		if err != nil || len(files) == 0 {
