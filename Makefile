@@ -126,9 +126,10 @@ uninstall:
 	for file in $(COMMANDS); do rm -f "$(DESTDIR)$(BINDIR)/$${file##*/}"; done
 	! { $(HASRPMDIR); } || rm -f "$(DESTDIR)$(RPMDIR)/macros.sframe"
 
+# Without inlining (-l), compilation takes two thirds of the time.
 quick:
-	$(GO) build ./...
-	$(GO) test -short -vet=off -ldflags=-w $(CORE)
+	$(GO) build -gcflags=cfi2sframe/...=-l -ldflags=-w ./...
+	$(GO) test -gcflags=cfi2sframe/...=-l -short -vet=off -ldflags=-w $(CORE)
 
 check:
 	scripts/test
