@@ -5,7 +5,9 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,50 +17,6 @@ import (
 
 	"cfi2sframe/internal/testkit/must"
 )
-
-// layers lists the packages of this module that each package may import. Data flows one way, and verify shares nothing
-// with translate. Packages below internal/testkit may import whatever they test, and only tests import them.
-var layers = map[string][]string{
-	".":             {},
-	"internal/arch": {"sframe"},
-	"cfi":           {"internal/arch", "elffile", "internal/gopclntab"},
-	"cmd/cfi2sframe": {"cfi", "convert", "elffile", "elfwrite", "internal/debugfile",
-		"internal/files", "internal/heap", "internal/inode", "cmd/cfi2sframe/internal/linker",
-		"cmd/cfi2sframe/internal/lookup", "internal/outfile", "cmd/cfi2sframe/internal/sframediff",
-		"cmd/cfi2sframe/internal/survey", "cmd/cfi2sframe/internal/report", "sframe"},
-	"convert": {"internal/arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/code",
-		"internal/filecopy", "internal/outfile", "internal/padding", "internal/plt", "sframe", "translate", "verify"},
-	"elffile":            {"internal/arch"},
-	"elfwrite":           {"internal/arch", "elffile", "internal/filecopy", "sframe"},
-	"emit":               {"sframe"},
-	"internal/code":      {"cfi", "elffile", "internal/insn"},
-	"internal/gopclntab": {"elffile", "internal/insn"},
-	"internal/insn":      {},
-	"internal/archive":   {"internal/filecopy"},
-	"internal/debugfile": {"convert", "elffile", "internal/outfile"},
-	"internal/filecopy":  {},
-	"internal/files": {"cfi", "convert", "elffile", "elfwrite", "internal/archive", "internal/debugfile",
-		"internal/filecopy", "internal/inode", "internal/outfile", "sframe"},
-	"internal/heap":                  {},
-	"internal/inode":                 {},
-	"cmd/cfi2sframe/internal/linker": {"internal/inode"},
-	"cmd/cfi2sframe/internal/lookup": {"internal/arch", "cfi", "convert", "elffile", "internal/files",
-		"cmd/cfi2sframe/internal/report", "sframe", "translate"},
-	"internal/outfile":             {"internal/inode"},
-	"cmd/cfi2sframe/internal/page": {},
-	"cmd/cfi2sframe/internal/sframediff": {"internal/arch", "cfi", "convert", "elffile", "elfwrite", "internal/files",
-		"internal/padding", "internal/plt", "cmd/cfi2sframe/internal/report", "sframe", "translate"},
-	"cmd/cfi2sframe/internal/survey": {"internal/arch", "cfi", "convert", "elffile", "internal/archive",
-		"internal/filecopy", "internal/inode", "internal/outfile", "cmd/cfi2sframe/internal/page", "internal/plt",
-		"cmd/cfi2sframe/internal/report", "sframe", "translate"},
-	"internal/padding": {"cfi", "elffile", "internal/plt"},
-	"internal/plt":     {"internal/arch", "cfi", "elffile"},
-	"cmd/cfi2sframe/internal/report": {"internal/arch", "cfi", "convert", "elffile", "cmd/cfi2sframe/internal/page",
-		"internal/padding", "internal/plt", "sframe", "translate"},
-	"sframe":    {},
-	"translate": {"internal/arch", "cfi", "elffile", "internal/plt", "sframe"},
-	"verify":    {"cfi", "elffile", "sframe"},
-}
 
 // knowMachines lists the packages that may name a machine; all others use package arch. In sframe, machines are part of
 // the format.
@@ -121,26 +79,51 @@ func sources(t *testing.T, fn func(dir, file string)) {
 	}))
 }
 
+// TestImports compares the imports of each package with the tables in docs/architecture.md, which name packages by the
+// last element of their paths.
 func TestImports(t *testing.T) {
-	seen := make(map[string]bool)
-	sources(t, func(dir, file string) {
-		allowed, ok := layers[dir]
-		if !ok {
-			t.Errorf("%s is in no layer", dir)
+	documented := make(map[string][]string)
+	name := regexp.MustCompile("`([^`]+)`")
+	table := false
+	for line := range strings.Lines(string(must.Get(os.ReadFile("../docs/architecture.md"))(t))) {
+		cells := strings.Split(line, "|")
+		if table = strings.HasPrefix(line, "| package | imports |") || table && len(cells) > 3; !table {
+			continue
 		}
-		seen[dir] = true
+		if pkg := name.FindStringSubmatch(cells[1]); pkg != nil {
+			imports := []string{}
+			for _, m := range name.FindAllStringSubmatch(cells[2], -1) {
+				imports = append(imports, m[1])
+			}
+			documented[path.Base(pkg[1])] = imports
+		}
+	}
+	used := make(map[string][]string)
+	sources(t, func(dir, file string) {
 		f := must.Get(parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly))(t)
+		imports := used[path.Base(dir)]
 		for _, spec := range f.Imports {
-			path := must.Get(strconv.Unquote(spec.Path.Value))(t)
-			if own, ok := strings.CutPrefix(path, "cfi2sframe/"); ok && !slices.Contains(allowed, own) {
-				t.Errorf("%s imports %s", file, path)
+			if own, ok := strings.CutPrefix(must.Get(strconv.Unquote(spec.Path.Value))(t), "cfi2sframe/"); ok {
+				imports = append(imports, path.Base(own))
 			}
 		}
+		used[path.Base(dir)] = imports
 	})
-	for dir := range layers {
-		if !seen[dir] {
-			t.Errorf("%s: no Go files", dir)
+	delete(used, ".") // doc.go
+	for _, imports := range []map[string][]string{documented, used} {
+		for pkg, list := range imports {
+			slices.Sort(list)
+			imports[pkg] = slices.Compact(list)
 		}
+	}
+	for pkg := range used {
+		if want, ok := documented[pkg]; !ok || !slices.Equal(used[pkg], want) {
+			t.Errorf("%s imports %v; docs/architecture.md lists %v", pkg, used[pkg], want)
+		}
+		delete(documented, pkg)
+	}
+	if len(documented) > 0 {
+		t.Errorf("docs/architecture.md lists packages that do not exist: %v", documented)
 	}
 }
 
