@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"cfi2sframe/internal/testkit/must"
@@ -64,6 +65,8 @@ func TestErrorPlaces(t *testing.T) {
 		{"def_cfa without offset", amd64, nil, []byte{0x0c, 7}, 2, "record ends before operand"},
 		{"def_cfa, large", amd64, nil, slices.Concat([]byte{0x0c, 7}, leb(maxOffset)), 0,
 			"CFA offset 281474976710656 is too large"},
+		{"def_cfa, beyond 2^63", amd64, nil, slices.Concat([]byte{0x0c, 7}, leb(1<<64-maxOffset)), 0,
+			"CFA offset -281474976710656 is too large"},
 		{"def_cfa_offset, large", amd64, nil, slices.Concat([]byte{0, 0x0e}, leb(maxOffset)), 1,
 			"CFA offset 281474976710656 is too large"},
 		{"def_cfa_offset after an expression, large", amd64, nil,
@@ -75,6 +78,8 @@ func TestErrorPlaces(t *testing.T) {
 		{"offset_extended_sf, large when multiplied", amd64, nil,
 			slices.Concat([]byte{0x11, 6}, bytes.Repeat([]byte{0x80}, 8), []byte{0x40}), 2,
 			"offset -4611686018427387904 times the data alignment -8 is too large"},
+		{"offset_extended_sf, large and positive", amd64, nil, slices.Concat([]byte{0x11, 6}, sleb(-maxOffset/8)), 2,
+			"offset -35184372088832 times the data alignment -8 is too large"},
 		{"unsigned number, too long", amd64, nil, slices.Concat([]byte{0x0e}, long), 1,
 			"unsigned LEB128 number exceeds 64 bits"},
 		{"unsigned number of more than 64 bits", amd64, nil, slices.Concat([]byte{0x0e}, bytes.Repeat([]byte{0x80}, 9),
@@ -160,6 +165,59 @@ func sleb(v int64) (b []byte) {
 		b = append(b, byte(v)|0x80)
 	}
 	return append(b, byte(v)&0x7f)
+}
+
+// TestBounds executes instructions with the largest operands, and advances of 0.
+func TestBounds(t *testing.T) {
+	far := binary.LittleEndian.AppendUint32([]byte{0x04}, math.MaxUint32-1)
+	for _, tt := range []struct {
+		cie  []byte // additional instructions
+		fde  []byte
+		want []uint64 // offsets of rows
+	}{
+		{nil, slices.Concat(far, []byte{0x0e, 16}), []uint64{0, math.MaxUint32 - 1}},
+		{[]byte{0x40}, []byte{0x40, 0x0e, 24, 0x40, 0x0e, 16, 0x02, 0, 0x0e, 24}, []uint64{0}},
+		{nil, slices.Concat([]byte{0x41, 0x0e}, leb(maxOffset-1)), []uint64{0, 1}},
+		{nil, slices.Concat([]byte{0x41, 0x13}, sleb(1-maxOffset/8)), []uint64{0, 1}},
+		{nil, slices.Concat([]byte{0x41, 0x12, 7}, sleb(maxOffset/8-1)), []uint64{0, 1}},
+	} {
+		w := ehFrame(amd64)
+		w.Entry(w.Shared(plainCIE, tt.cie), w.Addresses(textAddr, math.MaxUint32), tt.fde)
+		table := parse(t, w)
+		if table.Len() != 1 {
+			t.Fatalf("% x: %d functions, errors %v", tt.fde, table.Len(), table.Errors)
+		}
+		fn := table.At(0)
+		var got []uint64
+		for r := range fn.Rows() {
+			got = append(got, r.Begin-textAddr)
+		}
+		if fn.Err() != nil || !slices.Equal(got, tt.want) {
+			t.Errorf("% x: rows at %d, error %v, want %d", tt.fde, got, fn.Err(), tt.want)
+		}
+	}
+	// The delta is multiplied by 2^32.
+	w := ehFrame(amd64)
+	cie := w.Shared([]byte{1, 0}, leb(1<<32), []byte{0x78, 16, 0x0c, 7, 8})
+	w.Entry(cie, w.Addresses(textAddr, 0x80), []byte{0x1d, 0, 0, 0, 0, 1, 0, 0, 0})
+	if err := parse(t, w).At(0).Err(); err == nil || !strings.HasSuffix(err.Error(), "location advances past 2^64") {
+		t.Errorf("advance by 2^64: error %v", err)
+	}
+}
+
+// TestFront expects the rows of a function whose first byte belongs to the previous function.
+func TestFront(t *testing.T) {
+	w := ehFrame(amd64)
+	cie := w.Shared(plainCIE)
+	w.Entry(cie, w.Addresses(textAddr, 0x41))
+	w.Entry(cie, w.Addresses(textAddr+0x40, 0x40), []byte{0x41, 0x0e, 16, 0x44, 0x0e, 24})
+	var got [][3]uint64
+	for r := range parse(t, w).At(1).Rows() {
+		got = append(got, [3]uint64{r.Begin - textAddr, r.End - textAddr, uint64(r.CFA.Offset)})
+	}
+	if want := [][3]uint64{{0x41, 0x45, 16}, {0x45, 0x80, 24}}; !slices.Equal(got, want) {
+		t.Errorf("rows %#x, want %#x", got, want)
+	}
 }
 
 // TestManyRules exceeds the maximum number of distinct rules.

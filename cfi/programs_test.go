@@ -41,6 +41,19 @@ func TestPrograms(t *testing.T) {
 		if err != nil || table.Len() != len(tests) {
 			t.Fatalf("%d functions, errors %v %v; want %d", table.Len(), table.Errors, err, len(tests))
 		}
+		work := uint64(0) // 16 for each program, and its instructions
+		for _, p := range table.programs.all {
+			work += 16 + uint64(p.limit-p.code)
+		}
+		if got := table.programs.work(); got != work {
+			t.Errorf("%v: work is %d, want %d", tg.machine, got, work)
+		}
+		a, b := table.At(0), table.At(4) // the same CIE
+		p := &table.programs.all[a.Program()]
+		if c := table.At(3); !p.matches(a) || p.matches(b) || p.matches(c) {
+			t.Errorf("%v: the program matches %t, %t, %t; want only the first", tg.machine, p.matches(a), p.matches(b),
+				p.matches(c))
+		}
 		if table.NumPrograms() != 6 {
 			t.Errorf("%v: %d programs, want 6", tg.machine, table.NumPrograms())
 		}
