@@ -59,6 +59,10 @@ func compareGo(t *testing.T, debug, table *cfi.Table, pushed int64) {
 		}
 		isInjected := got.SwitchesStack() && got.Signal()
 		for row := range got.Rows() {
+			if row.RAReg != a.RA || row.RA.Rule == cfi.RuleUndefined && !got.SwitchesStack() &&
+				(row.CFA.Reg != a.SP || row.CFA.Offset != int64(a.EntryCFA)) { // the outermost frame
+				t.Errorf("at %#x: %v, return address in column %d", row.Begin, row.Rules, row.RAReg)
+			}
 			want, _ := debug.Lookup(max(row.Begin, fn.Begin))
 			above := int64(0)
 			switch {
@@ -130,7 +134,8 @@ func checkStacks(t *testing.T, f *elffile.File, table *cfi.Table) {
 func checkDamagedGo(t *testing.T, b []byte) {
 	at := elftest.Parse(t, b).Section(".gopclntab").Off
 	le := binary.LittleEndian
-	all := loadGo(t, b, cfi.GoPCLNTab).Len()
+	sound := loadGo(t, b, cfi.GoPCLNTab)
+	all := sound.Len()
 	for _, tt := range []struct {
 		off  uint64
 		left int // number of functions
@@ -139,8 +144,18 @@ func checkDamagedGo(t *testing.T, b []byte) {
 		bad := bytes.Clone(b)
 		le.PutUint32(bad[tt.off:], 1<<30)
 		table := must.Get(cfi.Load(elftest.Parse(t, bad), cfi.GoPCLNTab, nil))(t)
-		if table.NumErrors != 1 || !strings.Contains(table.Errors[0].Error(), tt.want) || table.Len() != tt.left {
+		if table.NumErrors != 1 || !strings.Contains(table.Errors[0].Error(), tt.want) ||
+			table.Len() != tt.left || table.Dropped != (cfi.Dropped{}) {
 			t.Errorf("%d functions, errors: %v; want %d, %q", table.Len(), table.Errors, tt.left, tt.want)
+		}
+	}
+	f := elftest.Parse(t, b)
+	for discarded := range 2 { // .text ends with the last function, or a byte earlier
+		text := f.Section(".text")
+		text.Size = sound.At(all-1).End - text.Base - uint64(discarded)
+		table := must.Get(cfi.Load(f, cfi.GoPCLNTab, nil))(t)
+		if table.Len() != all-discarded || table.Dropped != (cfi.Dropped{Discarded: discarded}) {
+			t.Errorf("%d functions of %d, %+v, errors: %v", table.Len(), all, table.Dropped, table.Errors)
 		}
 	}
 }

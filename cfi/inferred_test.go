@@ -21,7 +21,7 @@ func TestInfer(t *testing.T) {
 	if err != nil || table.Len() != 2 {
 		t.Fatalf("%d functions, error %v", table.Len(), err)
 	}
-	const rbx, rbp, rsp = 3, 6, 7
+	const rbx, rbp, rsp, ra = 3, 6, 7, 16
 	saved := []InferredRow{{Reg: rsp, Offset: 8}, {Off: 1, Reg: rsp, Offset: 16},
 		{Off: 4, Reg: rbp, Offset: 16, FP: -16},
 		{Off: 0x300, Reg: rsp, Offset: 1 << 20, Lost: true}, {Off: 0x20000, Reg: rbx, Offset: 0}}
@@ -44,7 +44,8 @@ func TestInfer(t *testing.T) {
 		for r := range fn.Rows() {
 			got = append(got, fmt.Sprintf("%#x-%#x %v %v %v", r.Begin-textAddr, r.End-textAddr, r.CFA, r.RA, r.FP))
 			for _, pc := range []uint64{r.Begin, r.End - 1} {
-				if found, ok := table.Lookup(pc); !ok || found.Number != r.Number || table.Find(pc) != fn {
+				if found, ok := table.Lookup(pc); !ok || found.Number != r.Number || r.RAReg != ra ||
+					table.Find(pc) != fn {
 					t.Errorf("%#x: found %v", pc, found)
 				}
 			}
@@ -72,7 +73,7 @@ func TestInfer(t *testing.T) {
 	fn, other := table.Find(textAddr+0x200), table.Find(textAddr+0x100)
 	table.Withdraw(fn, "wrong")
 	if e, ok := fn.Err().(*Error); !ok || *e != (Error{".eh_frame", fn.Offset(), "wrong"}) || len(fn.Steps()) > 0 ||
-		other.Err() != nil {
+		other.Err() != nil || fn.Program() != table.NumPrograms()-1 {
 		t.Errorf("withdrawn: errors %v and %v", fn.Err(), other.Err())
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
+	"cfi2sframe/internal/testkit/must"
 )
 
 // TestSources converts sources to names and back.
@@ -26,7 +27,7 @@ func TestSources(t *testing.T) {
 		err.Error() != `unknown source ".eh_frame"; use auto, eh_frame, debug_frame or gopclntab` {
 		t.Errorf("error %v", err)
 	}
-	if s := Source(7).String(); s != "Source(7)" {
+	if s := Source(4).String(); s != "Source(4)" {
 		t.Error(s)
 	}
 }
@@ -49,13 +50,10 @@ func TestParseErrors(t *testing.T) {
 			t.Errorf("%v: is ErrABI: %t", err, is)
 		}
 	}
-	table, err := Parse(elf.EM_X86_64, binary.LittleEndian)
-	if err != nil || table.Len() != 0 || table.Find(0) != nil {
-		t.Errorf("no sections: error %v", err)
-	}
 }
 
-// TestBothSections parses .eh_frame and .debug_frame in memory. .eh_frame takes precedence where both describe code.
+// TestBothSections parses .debug_frame and two sections .eh_frame in memory. .eh_frame takes precedence where both
+// describe code.
 func TestBothSections(t *testing.T) {
 	for _, tg := range targets {
 		for _, wide := range []bool{false, true} {
@@ -63,27 +61,30 @@ func TestBothSections(t *testing.T) {
 			eh.Wide, debug.Wide = wide, wide
 			first := eh.Entry(eh.Shared(plainCIE), eh.Addresses(0, 0x10), []byte{0x0e, 24}) // address 0 is not special
 			third := eh.Entry(0, eh.Addresses(0x30, 0x10), []byte{0x0e, 24})
-			cie := debug.Shared([]byte{4, 0, 8, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1})
+			cie := debug.Shared([]byte{4, 0, 8, 0, 1, 0x78, 0x90, 0x80, 0, 0x0c, 7, 8, 0x90, 1}) // column 16
 			// rows at 8 and 32
 			second := debug.Entry(cie, debug.Addresses(0x20, 0x40), []byte{0x48, 0x0e, 32, 0x58, 0x0e, 40})
+			more := ehFrame(tg)
+			last := more.Entry(more.Shared(plainCIE), more.Addresses(0x100, 0x10))
 			table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: eh.B},
-				Section{Source: DebugFrame, Data: debug.B})
+				Section{Source: DebugFrame, Data: debug.B}, Section{Source: EHFrame, Data: more.B})
 			if err != nil || table.NumErrors > 0 {
 				t.Fatalf("%v: errors %v %v", tg.machine, table.Errors, err)
 			}
 			var got []string
 			for fn := range table.Functions() {
 				for r := range fn.Rows() {
-					got = append(got, fmt.Sprintf("%s+%#x %#x-%#x %d", fn.Section(), fn.Offset(), r.Begin, r.End,
-						r.CFA.Offset))
+					got = append(got, fmt.Sprintf("%s+%#x %#x-%#x %d r%d", fn.Section(), fn.Offset(), r.Begin, r.End,
+						r.CFA.Offset, r.RAReg))
 				}
 			}
 			want := []string{
-				fmt.Sprintf(".eh_frame+%#x 0x0-0x10 24", first),
-				fmt.Sprintf(".debug_frame+%#x 0x20-0x28 8", second),
-				fmt.Sprintf(".debug_frame+%#x 0x28-0x30 32", second),
-				fmt.Sprintf(".eh_frame+%#x 0x30-0x40 24", third),
-				fmt.Sprintf(".debug_frame+%#x 0x40-0x60 40", second),
+				fmt.Sprintf(".eh_frame+%#x 0x0-0x10 24 r16", first),
+				fmt.Sprintf(".debug_frame+%#x 0x20-0x28 8 r16", second),
+				fmt.Sprintf(".debug_frame+%#x 0x28-0x30 32 r16", second),
+				fmt.Sprintf(".eh_frame+%#x 0x30-0x40 24 r16", third),
+				fmt.Sprintf(".debug_frame+%#x 0x40-0x60 40 r16", second),
+				fmt.Sprintf(".eh_frame+%#x 0x100-0x110 8 r16", last),
 			}
 			if !slices.Equal(got, want) {
 				t.Errorf("%v, 64-bit DWARF %t:\n got %q\nwant %q", tg.machine, wide, got, want)
@@ -97,7 +98,8 @@ func TestBothSections(t *testing.T) {
 				a.Program() != b.Program() {
 				t.Errorf("%v: functions %+v and %+v", tg.machine, a, b)
 			}
-			info := []SourceInfo{{".eh_frame", uint64(len(eh.B)), 2}, {".debug_frame", uint64(len(debug.B)), 1}}
+			info := []SourceInfo{{".eh_frame", uint64(len(eh.B)), 2}, {".debug_frame", uint64(len(debug.B)), 1},
+				{".eh_frame", uint64(len(more.B)), 1}}
 			if !slices.Equal(table.Sources, info) {
 				t.Errorf("%v: sources %+v", tg.machine, table.Sources)
 			}
@@ -217,6 +219,8 @@ func TestBadRecords(t *testing.T) {
 			"record of 18446744073709551615 bytes, but the section has only 4 left"},
 		{"length 2^32-17", raw("\xef\xff\xff\xff" + zeros), 0,
 			"record of 4294967279 bytes, but the section has only 4 left"},
+		{"longer than the section", raw("\x05\x00\x00\x00" + zeros), 0,
+			"record of 5 bytes, but the section has only 4 left"},
 		{"without an id", raw("\x02\x00\x00\x00\x01\x02"), 4, "operand of 4 bytes, but the record has only 2 left"},
 		{"CIE pointer before the section", pointer(0x7fffffff), 4,
 			"CIE pointer 0x7fffffff points before the start of the section"},
@@ -225,6 +229,7 @@ func TestBadRecords(t *testing.T) {
 		{"augmentation not terminated", cie([]byte("\x01zR")), 9, "augmentation"},
 		{"long augmentation", cie([]byte{1}, bytes.Repeat([]byte{'z'}, 65), []byte{0}), 9,
 			`augmentation "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz" has 65 bytes, more than 64`},
+		{"augmentation unknown", cie([]byte("\x01X\x00\x01\x78\x10")), 9, `augmentation "X" is unknown`},
 		{"augmentation data of 2^63 bytes", cie([]byte("\x01zR\x00\x01\x78\x10"),
 			bytes.Repeat([]byte{0x80}, 9), []byte{1, 0}), 0x19, "augmentation data of 9223372036854775808 bytes"},
 		{"augmentation data too short", cie([]byte("\x01zPLR\x00\x01\x78\x10\x01\x00")), 0x13,
@@ -256,9 +261,10 @@ func TestBadRecords(t *testing.T) {
 	// CIE pointers in .debug_frame are offsets from the start of the section.
 	w := debugFrame(amd64)
 	w.Shared(plainCIE)
-	w.Entry(1000, w.Addresses(textAddr, 0x10))
-	if table := parse(t, w); len(table.Errors) != 2 ||
-		*table.Errors[0] != (Error{".debug_frame", 1000, "CIE pointer points past the end of the section"}) {
+	end := len(w.B) + 24
+	w.Entry(end, w.Addresses(textAddr, 0x10))
+	if table := parse(t, w); len(w.B) != end || len(table.Errors) != 2 ||
+		*table.Errors[0] != (Error{".debug_frame", uint64(end), "CIE pointer points past the end of the section"}) {
 		t.Errorf("errors %v", table.Errors)
 	}
 }
@@ -299,7 +305,7 @@ func TestOverlappingCIEs(t *testing.T) {
 
 // TestLoadNothing loads files without CFI, or without CFI from the requested source.
 func TestLoadNothing(t *testing.T) {
-	other := tinyELF(t, amd64, ".data", []byte{1})
+	other, malformed := tinyELF(t, amd64, ".data", []byte{1}), tinyELF(t, amd64, ".gopclntab", make([]byte, 128))
 	eh := ehFrame(amd64)
 	eh.Entry(eh.Shared(plainCIE), eh.Addresses(textAddr, 0x10))
 	for _, tt := range []struct {
@@ -310,11 +316,18 @@ func TestLoadNothing(t *testing.T) {
 		{other, Auto, "neither .eh_frame nor .debug_frame"},
 		{other, EHFrame, "neither .eh_frame nor a PT_GNU_EH_FRAME that points to it"},
 		{other, DebugFrame, "no .debug_frame"},
+		{malformed, DebugFrame, "no .debug_frame"},
+		{malformed, EHFrame, "neither .eh_frame nor a PT_GNU_EH_FRAME that points to it"},
 		{tinyELF(t, amd64, ".eh_frame", eh.B), DebugFrame, "no .debug_frame"},
 		{tinyELF(t, amd64, ".debug_frame", eh.B), EHFrame, "neither .eh_frame nor a PT_GNU_EH_FRAME that points to it"},
 	} {
 		if _, err := Load(tt.f, tt.src, nil); !errors.Is(err, ErrNone) || !strings.HasSuffix(err.Error(), tt.want) {
 			t.Errorf("%v: error %v, want %q", tt.src, err, tt.want)
+		}
+	}
+	for _, src := range []Source{Auto, GoPCLNTab} {
+		if table, err := Load(malformed, src, nil); err != nil || table.NumErrors != 1 {
+			t.Errorf("%v: %+v, error %v", src, table, err)
 		}
 	}
 	other.Machine = uint16(elf.EM_386)
@@ -341,6 +354,9 @@ func TestDebugFile(t *testing.T) {
 	if _, err := Load(without, EHFrame, with); !errors.Is(err, ErrNone) {
 		t.Errorf("error %v", err)
 	}
+	if table, err := Load(tinyELF(t, aarch64, ".eh_frame", nil), Auto, without); err != nil || table.Debug {
+		t.Errorf("%+v, error %v", table, err)
+	}
 }
 
 // TestHeader finds .eh_frame through .eh_frame_hdr in a file without section headers.
@@ -361,6 +377,12 @@ func TestHeader(t *testing.T) {
 			{"pc-relative", words(0x1b, uint32(-(header + 4))), ""},
 			{"relative to itself", words(0x3b, uint32(-header)), ""},
 			{"absolute", words(0x03, frameAddr), ""},
+			{"function-relative", words(0x43, frameAddr), ""}, // as in FDEs, relative to 0
+			{"aligned", w.order.AppendUint64(append([]byte{1, 0x50, 3, 0x3b}, make([]byte, -(header+4)&7)...),
+				frameAddr), ""},
+			{"indirect", w.order.AppendUint64(words(0x83, uint32(frameAddr+header+8)), frameAddr), ""},
+			{"at the end", words(0x03, uint32(frameAddr+header+8)), fmt.Sprintf("PT_GNU_EH_FRAME+0x0: points to "+
+				".eh_frame at address %#x, which is not in a loaded segment", frameAddr+header+8)},
 			{"version", append([]byte{2}, words(0x1b, 0)[1:]...),
 				"PT_GNU_EH_FRAME+0x0: unknown version 2 of .eh_frame_hdr"},
 			{"truncated", []byte{1, 0x1b, 3},
@@ -394,19 +416,52 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestHeaderTooMuch loads a file whose .eh_frame_hdr refers to more CFI than the limit.
+// TestHeaderTooMuch loads files with a segment that is larger than the file or the limit on CFI.
 func TestHeaderTooMuch(t *testing.T) {
-	f := tinyELF(t, amd64, ".eh_frame", amd64.order.AppendUint32([]byte{1, 3, 3, 0x3b}, frameAddr))
-	f.Sections = nil
-	p := &f.Progs[0]
-	header := *p
-	header.Type = uint32(elf.PT_GNU_EH_FRAME)
-	p.Filesz, p.Memsz = anyTotal+1, anyTotal+1
-	f.Progs = append(f.Progs, header)
-	want := ".eh_frame at file offset 0x78: 12582913 bytes of CFI, in addition to 0 in other sections, " +
-		"exceed the limit of 12582912"
-	if table, err := Load(f, EHFrame, nil); err == nil || !strings.HasPrefix(err.Error(), want) {
-		t.Errorf("%+v, error %v, want %q", table, err, want)
+	for size, want := range map[uint64]string{
+		anyTotal + 2: "12582913 bytes of CFI, in addition to 0 in other sections, exceed the limit of 12582912",
+		anyTotal:     "12582911 bytes do not fit in the file of ",
+	} {
+		f := tinyELF(t, amd64, ".eh_frame", amd64.order.AppendUint32([]byte{1, 3, 3, 0x3b}, frameAddr+1))
+		f.Sections = nil
+		p := &f.Progs[0]
+		header := *p
+		header.Type = uint32(elf.PT_GNU_EH_FRAME)
+		p.Filesz, p.Memsz = size, size
+		f.Progs = append(f.Progs, header)
+		if table, err := Load(f, EHFrame, nil); err == nil ||
+			!strings.HasPrefix(err.Error(), ".eh_frame at file offset 0x79: "+want) {
+			t.Errorf("%+v, error %v, want %q", table, err, want)
+		}
+	}
+}
+
+// TestUnreadable loads files with a section outside the file, or whose cost exceeds the budget.
+func TestUnreadable(t *testing.T) {
+	w := debugFrame(amd64)
+	cie := w.Shared(plainCIE)
+	for i := range 1000 { // distinct programs
+		w.Entry(cie, w.Addresses(textAddr, 0x10), w.order.AppendUint32([]byte{4}, uint32(i)))
+	}
+	reading := costCFI * uint64(len(w.B))
+	for _, tt := range []struct {
+		name string
+		more uint64 // distance by which the section is moved past the end of the file
+		left uint64 // rest of the budget
+		want string
+	}{
+		{".eh_frame", 1 << 20, reading, "section .eh_frame at file offset 0x100078: "},
+		{".debug_frame", 1 << 20, reading, "section .debug_frame at file offset 0x100078: "},
+		{".gopclntab", 1 << 20, reading, "section .gopclntab at file offset 0x100078: "},
+		{".debug_frame", 0, reading - 1, "section .debug_frame at file offset 0x78: "},
+		{".debug_frame", 0, reading + costProgram*1000, "CFI with 1000 distinct programs: "},
+	} {
+		f := tinyELF(t, amd64, tt.name, w.B)
+		f.Sections[2].Off += tt.more
+		must.Do(t, f.Budget().Spend(1, 1_200_000_000+300*f.Size-tt.left))
+		if table, err := Load(f, Auto, nil); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%+v, error %v, want %q", table, err, tt.want)
+		}
 	}
 }
 
@@ -444,8 +499,10 @@ func TestSize(t *testing.T) {
 		n := Size(f)
 		f.Sections[2].Size = f.Size + 1
 		large := Size(f)
+		f.Sections[2].Size = f.Size
+		most := Size(f)
 		f.Sections = nil
-		if n != tt.want || large != 0 || Size(f) != f.Size {
+		if n != tt.want || large != 0 || most != tt.want/100*f.Size || Size(f) != f.Size {
 			t.Errorf("%+v: %d bytes, %d of a section larger than the file, %d without headers", tt, n, large, Size(f))
 		}
 	}

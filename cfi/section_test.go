@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
+	"cfi2sframe/internal/gopclntab"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
 )
@@ -134,14 +136,20 @@ func TestPointerEncodings(t *testing.T) {
 			} else {
 				body = elftest.Append(body, tg.order, []uint64{value, 0x80})
 			}
-			w.Entry(cie, body, []byte{0})
+			set := []byte{0}
+			if enc&0x77 == 0x43 { // set_loc is relative to the start of the function
+				set = append(tg.order.AppendUint32([]byte{0, 1}, 0x20), 0x0e, 16)
+			}
+			w.Entry(cie, body, set)
 			if indirect {
 				w.B = append(w.B, make([]byte, int(field-frameAddr)+64-len(w.B))...)
 				w.B = tg.order.AppendUint64(w.B, start)
 			}
-			table, err := Load(tinyELF(t, tg, ".eh_frame", w.B), EHFrame, nil)
-			if err != nil || table.Len() != 1 || table.At(0).Begin != start || table.At(0).End != start+0x80 {
-				t.Errorf("%v, encoding %#02x: %+v, error %v; want %#x-%#x", tg.machine, enc, table, err, start,
+			table := must.Get(Load(tinyELF(t, tg, ".eh_frame", w.B), EHFrame, nil))(t)
+			row, _ := table.Lookup(start + 0x20)
+			if table.Len() != 1 || table.At(0).Begin != start || table.At(0).End != start+0x80 ||
+				len(set) > 1 && (row.Begin != start+0x20 || row.CFA.Offset != 16) {
+				t.Errorf("%v, encoding %#02x: %+v, row %+v; want %#x-%#x", tg.machine, enc, table, row, start,
 					start+0x80)
 			}
 		}
@@ -169,10 +177,12 @@ func TestAugmentations(t *testing.T) {
 		{aug: "zPR", data: []byte{4, 0x0a, 1, 2, 0x0b}, fde: slices.Concat(sdata4, []byte{0})},
 		{aug: "zPR", data: []byte{4, 0x01, 0x81, 1, 0x0b}, fde: slices.Concat(sdata4, []byte{0})},
 		{aug: "zPR", data: []byte{10, 0x04, 1, 2, 3, 4, 5, 6, 7, 8, 0x0b}, fde: slices.Concat(sdata4, []byte{0})},
-		{aug: "zPR", data: []byte{16, 0x50, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x0b}, // aligned
+		{aug: "zPR", data: []byte{16, 0x50, 0, 0, 0, 0, 0, 0, 1, 2, 0xff, 4, 5, 6, 7, 8, 0x0b}, // aligned
 			fde: slices.Concat(sdata4, []byte{0})},
 		{aug: "zPR", data: append([]byte{10, 0x07}, make([]byte, 9)...),
 			err: "pointer encoding 0x07 has an unknown format"},
+		{aug: "z" + strings.Repeat("S", maxAugmentation-1), data: []byte{0}, signal: true},
+		{aug: "zXPL", data: []byte{0}}, // without R, P and L cannot be found and do not matter
 		{aug: "zRX", data: []byte{5, 0x0b, 1, 2, 3, 4}, fde: slices.Concat(sdata4, []byte{0})},
 		{aug: "zRXS", data: []byte{2, 0x0b, 1}, fde: slices.Concat(sdata4, []byte{0}), signal: true},
 		{aug: "eh", fde: nil},
@@ -359,6 +369,7 @@ func TestFunctions(t *testing.T) {
 		{textAddr, 0x80},
 		{textAddr + 0x40, 0x80},     // half of it overlaps the previous FDE
 		{textAddr + 0x50, 0x10},     // overlaps entirely
+		{textAddr + 0xc0, 0x10},     // adjacent to the second
 		{textAddr + 0x100, 0},       // no code
 		{0, 0x10},                   // discarded
 		{math.MaxUint64, 0x10},      // discarded
@@ -375,7 +386,7 @@ func TestFunctions(t *testing.T) {
 	for fn := range table.Functions() {
 		got = append(got, [2]uint64{fn.Begin, fn.End})
 	}
-	want := [][2]uint64{{0x1000, 0x1080}, {0x1080, 0x10c0}, {0x1200, 0x1300}}
+	want := [][2]uint64{{0x1000, 0x1080}, {0x1080, 0x10c0}, {0x10c0, 0x10d0}, {0x1200, 0x1300}}
 	if !slices.Equal(got, want) {
 		t.Errorf("functions %#x, want %#x", got, want)
 	}
@@ -385,6 +396,66 @@ func TestFunctions(t *testing.T) {
 	if len(table.Errors) != 2 || !strings.Contains(table.Errors[0].Msg, "executable code ends at 0x11000") ||
 		!strings.HasPrefix(table.Errors[1].Msg, "FDE covers 18446744073709551615 bytes at 0x1400") {
 		t.Errorf("errors %v", table.Errors)
+	}
+}
+
+// TestZero loads FDEs of a function at address 0. There is no such function if the ELF header is loaded there.
+func TestZero(t *testing.T) {
+	other := slices.Replace(slices.Clone(plainCIE), 2, 3, 2) // another code alignment
+	for _, tt := range []struct {
+		off, size uint64 // of the segment at 0
+		second    []byte // CIE of a second FDE, or nil
+		found     bool
+	}{
+		{0, 1, nil, false}, {elffile.HeaderSize - 1, 1, nil, false}, {elffile.HeaderSize, 1, nil, true},
+		{0, 0, nil, true}, {0, 0, plainCIE, true}, {0, 0, other, false},
+	} {
+		w := ehFrame(amd64)
+		w.Entry(w.Shared(plainCIE), w.Addresses(0, 0x10), []byte{0x0e, 16})
+		if tt.second != nil {
+			w.Entry(w.Shared(tt.second), w.Addresses(0, 0x10), []byte{0x0e, 16})
+		}
+		f := tinyELF(t, amd64, ".eh_frame", w.B)
+		f.Sections[1].Base = 0
+		f.Progs[0].Vaddr, f.Progs[0].Off, f.Progs[0].Filesz = 0, tt.off, tt.size
+		table := must.Get(Load(f, EHFrame, nil))(t)
+		if row, ok := table.Lookup(0); ok != tt.found || ok && row.CFA.Offset != 16 {
+			t.Errorf("%+v: row %+v, discarded: %d", tt, row, table.Dropped.Discarded)
+		}
+	}
+}
+
+// TestGoInstructions translates rows of Go functions into instructions of DWARF 5, section 7.24. 0x2f is
+// DW_CFA_GNU_negative_offset_extended.
+func TestGoInstructions(t *testing.T) {
+	const at = "\x04\x04\x00\x00\x00" // advance_loc4
+	x86, arm := arch.Of(elf.EM_X86_64), arch.Of(elf.EM_AARCH64)
+	type rows []gopclntab.Row
+	framed := rows{{}, {Off: 4, Frame: 8, Saved: 8}, {Off: 8, Frame: 8}, {Off: 12, Frame: 1, Saved: 1}, {Off: 16}}
+	for _, tt := range []struct {
+		a    *arch.Arch
+		kind gopclntab.Kind
+		rows rows
+		want string
+	}{
+		{x86, gopclntab.Framed, framed, "\x0e\x08" + at + "\x0e\x10\x2f\x06\x10" + at + "\x0e\x10\xc6" +
+			at + "\x0e\x09\x2f\x06\x09" + at + "\x0e\x08\xc6"},
+		{arm, gopclntab.Framed, framed, "\x0e\x00\xde" + at + "\x0e\x08\x2f\x1e\x08\x2f\x1d\x08" +
+			at + "\x0e\x08\x2f\x1e\x08\xdd" + at + "\x0e\x01\x2f\x1e\x01\x2f\x1d\x01" + at + "\x0e\x00\xde\xdd"},
+		{x86, gopclntab.Switches, rows{{}, {Off: 4, Frame: 8, Saved: 8}, {Off: 8, Base: gopclntab.OfFP},
+			{Off: 12, Base: gopclntab.NoCaller}}, "\x0a\x0c\x07\x08" + at + "\x0b\x0a\x0c\x07\x10\x2f\x06\x10" +
+			at + "\x0b\x0a\x0c\x06\x10\x2f\x06\x10" + at + "\x0b\x0a\x0c\x07\x08\x07\x10"},
+	} {
+		s := goSection{section: section{order: binary.LittleEndian}}
+		fn := &gopclntab.Function{Kind: tt.kind, Rows: tt.rows}
+		if tt.kind == gopclntab.Framed {
+			s.appendInstructions(tt.a, fn)
+		} else {
+			s.stackSwitch(tt.a, fn)
+		}
+		if string(s.data) != tt.want {
+			t.Errorf("%+v: % x; want % x", fn, s.data, tt.want)
+		}
 	}
 }
 
@@ -416,9 +487,11 @@ func TestFillParts(t *testing.T) {
 		a = append(a, Function{Begin: 10 * i, End: 10*i + 5})
 	}
 	table := new(Table)
+	fn := Function{Begin: 0, End: 10_000, limit: work, cie: &cie{sec: &section{}}}
+	other := Function{Begin: 10_000, End: 10_010, limit: work} // its first part is not dropped
 	var parts []Function
-	for _, fn := range table.fill(a, []Function{{Begin: 0, End: 10_000, limit: work, cie: &cie{sec: &section{}}}}) {
-		if fn.limit > 0 {
+	for _, fn := range table.fill(a, []Function{fn, other}) {
+		if fn.limit > 0 && fn.Begin < other.Begin {
 			parts = append(parts, fn)
 		}
 	}
