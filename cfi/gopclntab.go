@@ -180,6 +180,6 @@ func (t *Table) Withdraw(fn *Function, why string) {
 	p := t.programs
 	n := uint32(len(p.all))
 	p.errs[n] = &Error{fn.Section(), fn.Offset() - uint64(fn.code), why}
-	p.all = append(p.all, program{cie: fn.cie, code: fn.code, limit: fn.limit})
+	p.all = append(p.all, program{})
 	fn.program = n | fn.program&cut
 }

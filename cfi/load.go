@@ -571,7 +571,8 @@ const maxParts = 1 << 20
 // lists are sorted and disjoint, and so is the result. Once the work exceeds maxParts, further parts are dropped.
 func (t *Table) fill(a, b []Function) []Function {
 	out := make([]Function, 0, len(a)+len(b))
-	room, parts := maxParts, 0
+	room := maxParts
+	var parts int // of the current function in b
 	part := func(fn *Function, begin, end uint64) {
 		if parts++; parts > 1 {
 			if room -= fn.work(); room < 0 {

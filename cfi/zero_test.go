@@ -42,6 +42,8 @@ func TestAtZero(t *testing.T) {
 		{".eh_frame, no symbols", start, "", zero + " -s", "", 12, 0},
 		{".debug_frame", debug + start, "", zero, "", 12, 0},
 		{".debug_frame, no symbol", debug + start, "", zero, "objcopy -N _start prog", -1, 1},
+		{".debug_frame, a symbol outside code", debug + start + ".section .fake,\"\"\n.type fake,@function\nfake:\n" +
+			".skip 12\n.size fake,.-fake\n", "", zero, "objcopy -N _start prog", -1, 1},
 		{".debug_frame, one is dropped", debug + start + dead, "", zero, "", -1, 2},
 		{".debug_frame, a larger function is dropped", debug + start + large, "", zero, "", 12, 1},
 		{".debug_frame, only the FDE of a dropped function", debug + function("_start", 10, false) + dead, "", zero,
