@@ -25,17 +25,16 @@ var argumentText string
 
 // A config holds the settings of a run.
 type config struct {
-	packages  []string
-	users     []string // packages whose tests may also notice changes
-	arguments string   // equivalent mutants; see arguments
-	number    int      // total number of mutants
-	seed      int
-	least     float64 // required percentage
+	packages []string
+	users    []string // packages whose tests may also notice changes
+	number   int      // total number of mutants
+	seed     int
+	least    float64 // required percentage
 }
 
 // Command returns the subcommand.
 func Command() *kit.Command {
-	c := config{arguments: argumentText, least: 95}
+	c := config{least: 95}
 	cmd := kit.New("mutants", "[PACKAGE...]", 0, math.MaxInt)
 	cmd.IntVar(&c.number, "number", 400, "try `N` mutants; 0 for all")
 	cmd.IntVar(&c.seed, "seed", 1, "choose mutants with seed `N`")
@@ -67,11 +66,11 @@ const (
 
 // run tries mutants, and prints the mutants that no test notices, and a table.
 func (c *config) run(out io.Writer) error {
-	why, err := arguments(c.arguments)
+	why, err := arguments(argumentText)
 	if err != nil {
 		return err
 	}
-	byPackage := make(map[string][]mutant)
+	byPackage := make(map[string][]*mutant)
 	total := 0
 	for _, pkg := range c.packages {
 		if byPackage[pkg], err = findAll(pkg); err != nil {
@@ -94,16 +93,15 @@ func (c *config) run(out io.Writer) error {
 		if c.number > 0 {
 			some = some[:min(len(some), max(1, c.number*len(some)/total))]
 		}
-		outcomes, err := c.tryAll(pkg, some, why)
-		if err != nil {
+		if err := c.tryAll(pkg, some, why); err != nil {
 			return err
 		}
 		var n [invalid + 1]int
-		for i, o := range outcomes {
-			n[o]++
-			all[o]++
-			if o == missed {
-				left = append(left, some[i].String())
+		for _, m := range some {
+			n[m.outcome]++
+			all[m.outcome]++
+			if m.outcome == missed {
+				left = append(left, m.String())
 			}
 		}
 		table.Row(pkg, n[noticed], n[argued], n[missed])
@@ -120,7 +118,7 @@ func (c *config) run(out io.Writer) error {
 }
 
 // findAll returns the mutants of a package.
-func findAll(pkg string) (all []mutant, err error) {
+func findAll(pkg string) (all []*mutant, err error) {
 	names, err := filepath.Glob(filepath.Join(pkg, "*.go"))
 	if err != nil {
 		return nil, err
@@ -139,9 +137,9 @@ func findAll(pkg string) (all []mutant, err error) {
 }
 
 // checkArguments returns an error if an argument names a nonexistent mutant of a package.
-func checkArguments(pkg string, all []mutant, why map[string]string) error {
+func checkArguments(pkg string, all []*mutant, why map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(why)) {
-		exists := slices.ContainsFunc(all, func(m mutant) bool { return m.key() == key })
+		exists := slices.ContainsFunc(all, func(m *mutant) bool { return m.key() == key })
 		if strings.HasPrefix(key, pkg+"/") && !exists {
 			return fmt.Errorf("argued.txt lists a change that no longer exists:\n%s", key)
 		}
@@ -149,26 +147,21 @@ func checkArguments(pkg string, all []mutant, why map[string]string) error {
 	return nil
 }
 
-// tryAll tries mutants of a package and returns their outcomes.
-func (c *config) tryAll(pkg string, some []mutant, why map[string]string) ([]outcome, error) {
+// tryAll tries mutants of a package and stores their outcomes.
+func (c *config) tryAll(pkg string, some []*mutant, why map[string]string) error {
 	for _, short := range []bool{true, false} {
 		if o, text := c.test(pkg, "", short); o != missed {
-			return nil, fmt.Errorf("the tests of %s already fail without a change:\n%s", pkg, text)
+			return fmt.Errorf("the tests of %s already fail without a change:\n%s", pkg, text)
 		}
 	}
-	outcomes := make([]outcome, len(some))
-	numbers := make([]int, len(some))
-	for i := range numbers {
-		numbers[i] = i
-	}
-	return outcomes, kit.Each(numbers, func(_, i int) (err error) {
-		outcomes[i], err = c.try(pkg, &some[i])
-		if why[some[i].key()] != "" {
-			switch outcomes[i] {
+	return kit.Each(some, func(_ int, m *mutant) (err error) {
+		m.outcome, err = c.try(pkg, m)
+		if why[m.key()] != "" {
+			switch m.outcome {
 			case noticed:
-				return fmt.Errorf("a test notices a change that argued.txt lists as equivalent: %v", &some[i])
+				return fmt.Errorf("a test notices a change that argued.txt lists as equivalent: %v", m)
 			case missed:
-				outcomes[i] = argued
+				m.outcome = argued
 			}
 		}
 		return err

@@ -23,6 +23,7 @@ type mutant struct {
 	text     []byte // of the original file
 	from, to int    // the range to replace
 	with     string
+	outcome  outcome
 }
 
 // source returns the text of the changed file.
@@ -42,12 +43,12 @@ func (m *mutant) key() string {
 func (m *mutant) String() string { return fmt.Sprintf("%s:%d %s: %s", m.file, m.line, m.fn, m.changed) }
 
 // shuffle sorts mutants by a hash of their keys, so that a seed always gives the same order.
-func shuffle(all []mutant, seed int) {
+func shuffle(all []*mutant, seed int) {
 	rank := func(m *mutant) uint64 {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", seed, m.key()))
 		return binary.BigEndian.Uint64(sum[:])
 	}
-	slices.SortFunc(all, func(a, b mutant) int { return cmp.Compare(rank(&a), rank(&b)) })
+	slices.SortFunc(all, func(a, b *mutant) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
 // A finder collects the mutants of a file.
@@ -57,12 +58,12 @@ type finder struct {
 	fset  *token.FileSet
 	fn    string
 	fails bool // fn's last result is an error
-	found []mutant
+	found []*mutant
 	count map[string]int // by key
 }
 
 // find returns the mutants of a file. Some may not compile.
-func find(name string) ([]mutant, error) {
+func find(name string) ([]*mutant, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
@@ -113,7 +114,7 @@ func (g *finder) textOf(n ast.Node) string { return string(g.text[g.at(n.Pos()):
 
 // add adds a mutant that replaces the text between two positions.
 func (g *finder) add(from, to token.Pos, with string) {
-	m := mutant{
+	m := &mutant{
 		file: g.name, fn: g.fn, line: g.fset.Position(from).Line, text: g.text,
 		from: g.at(from), to: g.at(to), with: with,
 	}
@@ -152,6 +153,12 @@ func (g *finder) node(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.CallExpr:
 		name := g.textOf(n.Fun)
+		if name == "slices.Grow" || name == "make" && len(n.Args) == 3 { // the last argument affects only memory
+			for _, arg := range n.Args[:len(n.Args)-1] {
+				ast.Inspect(arg, g.node)
+			}
+			return false
+		}
 		return name != "panic" && name != "errors.New" && !strings.HasPrefix(name, "fmt.")
 	case *ast.IfStmt:
 		cond := g.textOf(n.Cond)
