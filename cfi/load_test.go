@@ -66,8 +66,8 @@ func TestBothSections(t *testing.T) {
 			second := debug.Entry(cie, debug.Addresses(0x20, 0x40), []byte{0x48, 0x0e, 32, 0x58, 0x0e, 40})
 			more := ehFrame(tg)
 			last := more.Entry(more.Shared(plainCIE), more.Addresses(0x100, 0x10))
-			table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: eh.B},
-				Section{Source: DebugFrame, Data: debug.B}, Section{Source: EHFrame, Data: more.B})
+			table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: more.B},
+				Section{Source: EHFrame, Data: eh.B}, Section{Source: DebugFrame, Data: debug.B})
 			if err != nil || table.NumErrors > 0 {
 				t.Fatalf("%v: errors %v %v", tg.machine, table.Errors, err)
 			}
@@ -98,8 +98,8 @@ func TestBothSections(t *testing.T) {
 				a.Program() != b.Program() {
 				t.Errorf("%v: functions %+v and %+v", tg.machine, a, b)
 			}
-			info := []SourceInfo{{".eh_frame", uint64(len(eh.B)), 2}, {".debug_frame", uint64(len(debug.B)), 1},
-				{".eh_frame", uint64(len(more.B)), 1}}
+			info := []SourceInfo{{".eh_frame", uint64(len(more.B)), 1}, {".eh_frame", uint64(len(eh.B)), 2},
+				{".debug_frame", uint64(len(debug.B)), 1}}
 			if !slices.Equal(table.Sources, info) {
 				t.Errorf("%v: sources %+v", tg.machine, table.Sources)
 			}

@@ -442,8 +442,8 @@ func TestGoInstructions(t *testing.T) {
 			at + "\x0e\x09\x2f\x06\x09" + at + "\x0e\x08\xc6"},
 		{arm, gopclntab.Framed, framed, "\x0e\x00\xde" + at + "\x0e\x08\x2f\x1e\x08\x2f\x1d\x08" +
 			at + "\x0e\x08\x2f\x1e\x08\xdd" + at + "\x0e\x01\x2f\x1e\x01\x2f\x1d\x01" + at + "\x0e\x00\xde\xdd"},
-		{x86, gopclntab.Switches, rows{{}, {Off: 4, Frame: 8, Saved: 8}, {Off: 8, Base: gopclntab.OfFP},
-			{Off: 12, Base: gopclntab.NoCaller}}, "\x0a\x0c\x07\x08" + at + "\x0b\x0a\x0c\x07\x10\x2f\x06\x10" +
+		{x86, gopclntab.Switches, rows{{}, {Off: 4, Frame: 1, Saved: 1}, {Off: 8, Base: gopclntab.OfFP},
+			{Off: 12, Base: gopclntab.NoCaller}}, "\x0a\x0c\x07\x08" + at + "\x0b\x0a\x0c\x07\x09\x2f\x06\x09" +
 			at + "\x0b\x0a\x0c\x06\x10\x2f\x06\x10" + at + "\x0b\x0a\x0c\x07\x08\x07\x10"},
 	} {
 		s := goSection{section: section{order: binary.LittleEndian}}
