@@ -72,6 +72,7 @@ func TestFromELF(t *testing.T) {
 	}{
 		{"by type", notByName, ""},
 		{"by name", notByType, ""},
+		{"first", func(f *file) { f.sections[text], f.sections[section] = f.sections[section], f.sections[text] }, ""},
 		{"by segment", func(f *file) { f.header.Shoff, f.header.Shnum, f.header.Shstrndx = 0, 0, 0 }, ""},
 		{"by section and not by segment", func(f *file) { f.segments[segment].Off = 0 }, ""},
 		{"none", func(f *file) {

@@ -24,6 +24,27 @@ func TestReaderTypes(t *testing.T) {
 	}
 }
 
+// TestNumber numbers rows that differ in one bit, as rows of both FDE types. No number may refer to a different row.
+func TestNumber(t *testing.T) {
+	c := codec(t, V3, AArch64Little)
+	reader := must.Get(Decode(section(t, c, FDESorted|FDEFuncStartPCRel, 0), 0))(t).NewReader()
+	for _, row := range []uint64{0, 0xfff0fff8003026} { // no words; 3 words of two bytes
+		for range 2 { // numbers of the second round come from the cache
+			for bit := range 65 { // the first row is unchanged
+				for _, flexible := range []bool{true, false} {
+					b := binary.LittleEndian.AppendUint64(nil, row^1<<(64-bit))
+					want, _, invalid := c.row(b, flexible)
+					n, wrong := reader.number(b, flexible)
+					if wrong != invalid || wrong == "" && reader.Rows[n] != want {
+						t.Fatalf("% x, flexible %t: number %d of %+v, %q; want %+v, %q", b, flexible, n, reader.Rows,
+							wrong, want, invalid)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestCountUpTo counts the start addresses up to a pc.
 func TestCountUpTo(t *testing.T) {
 	var starts []uint64
