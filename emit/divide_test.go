@@ -29,6 +29,8 @@ func TestJoinFunctions(t *testing.T) {
 		many, starts = append(many, sp(minGap*i, int32(8+8*(i%2)))), append(starts, minGap*i)
 	}
 	long.CFA.Offset, long.FP = 1<<20, sframe.Rule{Base: sframe.CFA, Offset: -1 << 20, Deref: true}
+	seven := r10(0) // an info byte and 6 words
+	seven.FP, seven.RA = sframe.Rule{Base: sframe.FP, Deref: true}, sframe.Rule{Base: sframe.FP, Offset: 8, Deref: true}
 	frame := []sframe.FRE{sp(0, 8), sp(1, 16), sp(9, 8)}
 	for _, tt := range []struct {
 		name string
@@ -55,6 +57,8 @@ func TestJoinFunctions(t *testing.T) {
 			{fde(0x100a, 10), []sframe.FRE{r10(0), r10(4)}}}, []string{"0x1000 10 [0 9]", "0x100a 10 [0]"}},
 		{"PC mask and many rows", []function{{sframe.FDE{Start: 0x1000, Size: 512, PCMask: true, RepSize: 255}, many}},
 			[]string{fmt.Sprint("0x1000 512 ", starts)}},
+		{"a row of 7 bytes", []function{{fde(0x1000, 10), []sframe.FRE{seven}},
+			{fde(0x100a, 10), []sframe.FRE{seven}}}, []string{"0x1000 20 [0]"}},
 		{"rows too long to be compared", []function{{fde(0x1000, 10), []sframe.FRE{long}},
 			{fde(0x100a, 10), []sframe.FRE{long}}}, []string{"0x1000 20 [0 10]"}},
 		{"4 GiB less a byte", []function{{fde(0x1000, math.MaxUint32-16), frame[:1]},
@@ -258,25 +262,32 @@ func (w *wholeSearch) minCost(begin, end int) uint64 {
 }
 
 // TestChoose expects chains to be divided at the minimum cost, which an exhaustive search finds by counting all lists.
+// The second division must depend on the lists of the first.
 func TestChoose(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		version := []sframe.Version{sframe.V2, sframe.V3}[seed%2]
 		b := must.Get(NewBuilder(joinOptions(version)))(t)
 		start := uint64(0x1000)
+		var fns []function
 		for range 60 {
 			d := sframe.FDE{Start: start}
 			var fres []sframe.FRE
 			for range 1 + r.IntN(4) {
-				fres = append(fres, sp(d.Size, int32(8+8*r.IntN(3))))
-				d.Size += []uint32{1, 2, minGap, minGap, 200, 300}[r.IntN(6)]
+				fres = append(fres, sp(d.Size, int32(8+8*r.IntN([]int{3, 40}[seed/4%2]))))
+				d.Size += []uint32{1, 2, minGap, minGap, 250, 300}[r.IntN(6)]
 			}
+			if len(fns) > 0 && r.IntN(3) == 0 {
+				other := fns[r.IntN(len(fns))]
+				d.Size, fres = other.fde.Size, other.fres
+			}
+			fns = append(fns, function{d, fres})
 			must.Do(t, addTo(b, d, fres))
 			if start = d.End(); r.IntN(4) == 0 { // a chain has about 10 clusters
 				start += 16
 			}
 		}
-		limit := []int{12, 4}[seed/2%2]
+		limit := []int{minRows, 4}[seed/2%2]
 		most, _ := b.measure()
 		chains, places := b.chains(most)
 		tr := newTrie(b, places)
@@ -311,6 +322,25 @@ func TestChoose(t *testing.T) {
 					got, least)
 			}
 		}
+		used := make([]uint32, len(tr.nodes))
+		d.divide(func(_ *chain, i int) { used[d.best[i].node]++ })
+		used[0] = 0 // for lists that occur once
+		d.divide(d.count)
+		for i := range used {
+			if tr.nodes[i].uses != used[i] {
+				t.Errorf("seed %d: list %d is used %d times, want %d", seed, i, tr.nodes[i].uses, used[i])
+			}
+		}
+		tr.setCosts()
+		var want, got []uint64 // starts of FDEs
+		d.divide(func(ch *chain, i int) { want = append(want, ch.start+uint64(d.best[i].start)) })
+		pieces, _ := divide(b, 1)
+		for _, p := range pieces {
+			got = append(got, p.start)
+		}
+		if limit == minRows && !slices.Equal(got, want) {
+			t.Errorf("seed %d: FDEs start at %#x, want %#x", seed, got, want)
+		}
 	}
 }
 
@@ -322,6 +352,9 @@ func TestRowLimit(t *testing.T) {
 		}
 	}
 	b := must.Get(NewBuilder(joinOptions(sframe.V2)))(t)
+	if places, limit := b.measure(); places != 0 || limit != minRows {
+		t.Errorf("no functions: %d places, limit %d", places, limit)
+	}
 	for _, rows := range []uint32{4, 10} {
 		var fres []sframe.FRE
 		for i := range rows {

@@ -104,21 +104,21 @@ func TestObject(t *testing.T) {
 
 // TestErrors adds functions that cannot be encoded.
 func TestErrors(t *testing.T) {
-	reg := sp(0, 8)
+	reg := sp(4, 8)
 	reg.CFA = sframe.Rule{Base: sframe.Register, Reg: 10}
-	drap := sp(0, -8)
+	drap := sp(4, -8)
 	drap.CFA = sframe.Rule{Base: sframe.FP, Offset: -8, Deref: true}
-	saved := sp(0, 8)
+	saved := sp(4, 8)
 	saved.FP = sframe.Rule{Base: sframe.Register, Reg: 3}
 	for _, tt := range []struct {
 		row  sframe.FRE
 		want string
 	}{
-		{reg, "row at 0x0 cannot be expressed in SFRAME_VERSION_2"},
+		{reg, "row at 0x4 cannot be expressed in SFRAME_VERSION_2"},
 		{drap, "function at 0x1000"},
 		{saved, "cannot be expressed"},
 	} {
-		err := addTo(build(t, Options{}), sframe.FDE{Start: 0x1000, Size: 16}, []sframe.FRE{tt.row})
+		err := addTo(build(t, Options{}), sframe.FDE{Start: 0x1000, Size: 16}, []sframe.FRE{sp(0, 8), tt.row})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("error %v, want %q", err, tt.want)
 		}
@@ -138,6 +138,10 @@ func TestErrors(t *testing.T) {
 	s := join(b)
 	if _, err := s.Encode(1 << 32); err == nil || !strings.Contains(err.Error(), "more than 2 GiB from") {
 		t.Errorf("error %v for a function 4 GiB away", err)
+	}
+	s.num = math.MaxUint32
+	if _, err := s.Encode(0); err != nil {
+		t.Errorf("error %v for 2^32-1 rows", err)
 	}
 	for _, n := range []struct{ rows, size uint64 }{{1 << 32, 0}, {0, 1 << 32}} {
 		s.num, s.lists.size = n.rows, n.size
@@ -239,8 +243,10 @@ func TestSplit(t *testing.T) {
 		rows []sframe.FRE
 		want []bool // by FDE: flexible
 	}{
-		{"few default rows", slices.Concat(long(0, 3), []sframe.FRE{r10(12)}), []bool{true}},
-		{"many default rows before", slices.Concat(long(0, 60), []sframe.FRE{r10(240)}), []bool{false, true}},
+		{"few default rows", slices.Concat(long(0, 6), []sframe.FRE{r10(24)}), []bool{true}},
+		{"many default rows before", slices.Concat(long(0, 8), []sframe.FRE{r10(32)}), []bool{false, true}},
+		{"many before, few after", slices.Concat(long(0, 30), []sframe.FRE{r10(120)}, long(31, 34)),
+			[]bool{false, true}},
 		{"many after", slices.Concat([]sframe.FRE{r10(0)}, long(1, 60)), []bool{true, false}},
 		{"many on both sides", slices.Concat(long(0, 30), []sframe.FRE{r10(120)}, long(31, 60)),
 			[]bool{false, true, false}},

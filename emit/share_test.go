@@ -177,10 +177,12 @@ func TestListTypes(t *testing.T) {
 	if again := add(sframe.Addr1, 0, 0, 3, 8); again != first || len(l.data) != 8 {
 		t.Errorf("equal list has index %d, want %d; %d bytes", again, first, len(l.data))
 	}
-	longer := add(sframe.Addr2, 0, 0, 3, 8, 9)
+	longer, other := add(sframe.Addr2, 0, 0, 3, 8, 9), add(sframe.Addr1, 0, 0, 3, 8, 10)
 	l.sharePrefixes()
-	if l.all[first].owner != 0 || l.all[second].owner != longer+1 || l.all[longer].owner != 0 {
-		t.Errorf("owners %d, %d and %d", l.all[first].owner, l.all[second].owner, l.all[longer].owner)
+	for list, want := range map[uint32]uint32{first: other + 1, second: longer + 1, longer: 0, other: 0} {
+		if got := l.all[list].owner; got != want {
+			t.Errorf("list %d has owner %d, want %d", list, got, want)
+		}
 	}
 }
 
