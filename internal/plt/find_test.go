@@ -2,9 +2,12 @@ package plt_test
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/hex"
+	"errors"
 	"io"
+	"slices"
 	"testing"
 
 	"cfi2sframe/cfi"
@@ -16,8 +19,9 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// withPLT returns a file with a 32-byte PLT that has no CFI and contains four stubs, each of them jmp *x(%rip).
-func withPLT(t *testing.T) *elftest.Patcher {
+// withPLT returns a file with a PLT of the given size. It has no CFI and contains stubs of 8 bytes, each of them
+// jmp *x(%rip).
+func withPLT(t *testing.T, size int) *elftest.Patcher {
 	t.Helper()
 	b := testfile.Read(t, "../../testdata/bin/amd64/pltlib.so")
 	p := elftest.Patch(t.Fatalf, b)
@@ -25,7 +29,7 @@ func withPLT(t *testing.T) *elftest.Patcher {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.BigPLT(32, stub...)
+	p.BigPLT(size, stub...)
 	return p
 }
 
@@ -88,11 +92,18 @@ func TestFind(t *testing.T) {
 			p.Put32(p.Section(".plt")+elftest.ShType, uint32(elf.SHT_NOBITS))
 		}, 0},
 		{"offset differs from the segment's", func(p *elftest.Patcher) {
-			at := p.Append(bytes.Repeat([]byte{0x90}, 32))
+			at := p.Append(bytes.Clone(p.B[p.U64(p.Section(".plt")+elftest.ShOff):][:32]))
 			header(elftest.ShOff, uint64(at))(p)
 		}, 0},
 		{"address not loaded", header(elftest.ShAddr, 1<<40), 0},
 		{"larger than the limit", header(elftest.ShSize, 2<<20+1), 0},
+		{"in total larger than the limit", func(p *elftest.Patcher) {
+			*p = *withPLT(t, 2<<20+16)
+			p.B[p.U64(p.Section(".plt")+elftest.ShOff)] = 0x50 // the first section has no stubs
+			header(elftest.ShSize, 16)(p)
+			again(2 << 20)(p)
+			header(elftest.ShSize, 2<<20)(p)
+		}, 0},
 		{"another name", func(p *elftest.Patcher) { p.Put32(p.Section(".plt"), p.U32(p.Section(".text"))) }, 0},
 		{"another machine", machine(elf.EM_RISCV, ""), 0},
 		{"after 64 others", func(p *elftest.Patcher) {
@@ -108,18 +119,26 @@ func TestFind(t *testing.T) {
 			})
 		}, 0},
 	} {
-		p := withPLT(t)
+		p := withPLT(t, 32)
 		tt.change(p)
-		if got := find(t, p.B, &cfi.Table{}); len(got) != tt.want {
-			t.Errorf("%s: %+v; want %d stubs", tt.name, got, tt.want)
+		got := find(t, p.B, &cfi.Table{})
+		byBegin := func(a, b plt.Stub) int { return cmp.Compare(a.Begin, b.Begin) }
+		if len(got) != tt.want || !slices.IsSortedFunc(got, byBegin) {
+			t.Errorf("%s: %+v; want %d stubs, sorted by address", tt.name, got, tt.want)
 		}
 	}
-	b := withPLT(t).B
+	b := withPLT(t, 32).B
 	r := &failing{ReaderAt: bytes.NewReader(b)}
 	f := must.Get(elffile.New(r, int64(len(b))))(t)
 	r.ReaderAt = bytes.NewReader(nil)
 	if _, err := plt.Find(f, &cfi.Table{}); err == nil {
 		t.Error("the PLT cannot be read, but there is no error")
+	}
+	budget := elffile.NewBudget(0)
+	must.Do(t, budget.Spend(1, 1_200_000_000))
+	f = must.Get(elffile.NewIn(budget, bytes.NewReader(b), int64(len(b))))(t)
+	if _, err := plt.Find(f, &cfi.Table{}); !errors.Is(err, elffile.ErrBudget) {
+		t.Errorf("error %v without a budget", err)
 	}
 	stubs := find(t, b, &cfi.Table{})
 	for i, s := range stubs {
@@ -131,7 +150,7 @@ func TestFind(t *testing.T) {
 	}
 	for end, want := range map[uint64]int{8: 3, 24: 1, 32: 0} { // end of the code covered by CFI
 		table := generate.Described(t, generate.Range{Begin: 0x100000, End: 0x100000 + end})
-		if got := find(t, withPLT(t).B, table); len(got) != want {
+		if got := find(t, withPLT(t, 32).B, table); len(got) != want {
 			t.Errorf("with CFI for %d bytes: %+v; want %d stubs", end, got, want)
 		}
 	}

@@ -310,7 +310,7 @@ func (w *walker) function(b []byte, pc uint64) bool {
 	if slices.ContainsFunc(letters, func(letter byte) bool { return w.token(letter).calls }) {
 		return false // the call may return
 	}
-	return n > 0 && w.isJump(letters[n-1]) && !slices.Contains(letters, 0)
+	return n > 0 && w.isJump(letters[n-1]) // not letter 0, which would be the last
 }
 
 // direct records the direct jumps among the tokens of b, which starts at pc. Lazy stubs do not jump before a call.
