@@ -2,8 +2,11 @@ package sframe
 
 import (
 	"bytes"
+	"encoding/binary"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/testkit/must"
 )
 
 // objdumpOutput is the output of binutils' objdump 2.47 for the sections of TestDump.
@@ -180,6 +183,41 @@ func TestDump(t *testing.T) {
 			if err := s.Dump(&out, func(pc uint64) uint64 { return pc + 0x6100 }); err != nil || out.String() != moved {
 				t.Errorf("%s, moved: error %v,\n%swant\n%s", name, err, &out, moved)
 			}
+		}
+	}
+}
+
+// lines counts lines.
+type lines int
+
+func (n *lines) Write(b []byte) (int, error) {
+	*n += lines(bytes.Count(b, []byte("\n")))
+	return len(b), nil
+}
+
+// TestDumpBound dumps 64 FDEs that share 65536 rows, which are as many rows as allowed, and then another one.
+func TestDumpBound(t *testing.T) {
+	const rows = 65536
+	parts := make([]entry, 65)
+	parts[0].fde.Size = rows
+	for i := range uint32(rows) {
+		parts[0].fres = append(parts[0].fres, FRE{i, Row{Outermost: true}})
+	}
+	shared := section(t, codec(t, V2, AMD64Little), 0, 0, parts...)
+	for n, want := range map[int]string{64: "", 65: "at FDE 64 (0x0)"} {
+		data := bytes.Clone(shared)
+		binary.LittleEndian.PutUint32(data[12:], uint32(n*rows)) // NumFREs
+		for i := range n {
+			copy(data[28+20*i:], shared[28:48])
+		}
+		var out lines
+		err := must.Get(Decode(data, 0))(t).Dump(&out, nil)
+		if (err == nil) != (want == "") || err != nil && !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%d FDEs: error %v, want %q", n, err, want)
+		}
+		// The header takes 8 lines, and each FDE takes 3 more than its rows.
+		if least := 8 + 64*(3+rows); out < lines(least) {
+			t.Errorf("%d FDEs: %d lines, want at least %d", n, out, least)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
@@ -72,7 +73,10 @@ func TestFromELF(t *testing.T) {
 	}{
 		{"by type", notByName, ""},
 		{"by name", notByType, ""},
-		{"first", func(f *file) { f.sections[text], f.sections[section] = f.sections[section], f.sections[text] }, ""},
+		{"first", func(f *file) {
+			f.sections[text], f.sections[section] = f.sections[section], f.sections[text]
+			f.segments[segment].Type = uint32(elf.PT_NULL)
+		}, ""},
 		{"by segment", func(f *file) { f.header.Shoff, f.header.Shnum, f.header.Shstrndx = 0, 0, 0 }, ""},
 		{"by section and not by segment", func(f *file) { f.segments[segment].Off = 0 }, ""},
 		{"none", func(f *file) {
@@ -107,6 +111,28 @@ func TestFromELF(t *testing.T) {
 			t.Errorf("%s: Lookup gives %+v, %t, %v", tt.name, m, ok, err)
 		}
 	}
+	unreadable := newFile()
+	unreadable.header.Shoff, unreadable.header.Shnum, unreadable.header.Shstrndx = 0, 0, 0
+	unreadable.segments[segment].Off = 1 << 20
+	r := &failingAfter{bytes.NewReader(unreadable.bytes()), 1 << 20}
+	if _, err := sframe.FromELF(must.Get(elf.NewFile(r))(t)); !errors.Is(err, errRead) {
+		t.Errorf("error %v for a segment that cannot be read", err)
+	}
+}
+
+var errRead = errors.New("cannot read")
+
+// A failingAfter fails to read at offsets from limit on.
+type failingAfter struct {
+	io.ReaderAt
+	limit int64
+}
+
+func (r *failingAfter) ReadAt(b []byte, off int64) (int, error) {
+	if off >= r.limit {
+		return 0, errRead
+	}
+	return r.ReaderAt.ReadAt(b, off)
 }
 
 // TestTypes compares constants with the format document, "SFrame Section", and with the GNU toolchain's elf/common.h.

@@ -97,6 +97,8 @@ func TestFields(t *testing.T) {
 			"FREs at offset 0x7 extend past the FRE sub-section of 6 bytes"},
 		{"four rows", patch(patch(v2, 12, "\x04"), fde+12, "\x04"), fde,
 			"4 FREs at offset 0x0 extend past the FRE sub-section of 6 bytes"},
+		{"four rows in V3", patch(patch(v3, 12, "\x04"), attr3, "\x04"), fde,
+			"4 FREs at offset 0x0 extend past the FRE sub-section of 11 bytes"},
 		{"an attribute at the end", patch(v3, fde+12, "\x07"), fde,
 			"FREs at offset 0x7 extend past the FRE sub-section of 11 bytes"},
 		{"an attribute before the end", patch(v3, fde+12, "\x06"), 28 + 16 + 6, "FDE type is 3"},
