@@ -205,17 +205,23 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// cfaOffsets returns the begin, end and CFA offset of a function's rows.
+func cfaOffsets(fn *Function) (all [][3]uint64) {
+	for r := range fn.Rows() {
+		all = append(all, [3]uint64{r.Begin, r.End, uint64(r.CFA.Offset)})
+	}
+	return all
+}
+
 // TestFront expects the rows of a function whose first byte belongs to the previous function.
 func TestFront(t *testing.T) {
 	w := ehFrame(amd64)
 	cie := w.Shared(plainCIE)
 	w.Entry(cie, w.Addresses(textAddr, 0x41))
 	w.Entry(cie, w.Addresses(textAddr+0x40, 0x40), []byte{0x41, 0x0e, 16, 0x44, 0x0e, 24})
-	var got [][3]uint64
-	for r := range parse(t, w).At(1).Rows() {
-		got = append(got, [3]uint64{r.Begin - textAddr, r.End - textAddr, uint64(r.CFA.Offset)})
-	}
-	if want := [][3]uint64{{0x41, 0x45, 16}, {0x45, 0x80, 24}}; !slices.Equal(got, want) {
+	got := cfaOffsets(parse(t, w).At(1))
+	const begin, middle, end = textAddr + 0x41, textAddr + 0x45, textAddr + 0x80
+	if want := [][3]uint64{{begin, middle, 16}, {middle, end, 24}}; !slices.Equal(got, want) {
 		t.Errorf("rows %#x, want %#x", got, want)
 	}
 }
@@ -284,10 +290,7 @@ func TestEndOfMemory(t *testing.T) {
 		}
 		table := parse(t, w)
 		fn := table.At(table.Len() - 1)
-		var got [][3]uint64
-		for r := range fn.Rows() {
-			got = append(got, [3]uint64{r.Begin, r.End, uint64(r.CFA.Offset)})
-		}
+		got := cfaOffsets(fn)
 		if want := [][3]uint64{{far, far + 1, 8}, {far + 1, far + 0x80, 16}}; fn.Err() != nil ||
 			!slices.Equal(got, want) {
 			t.Errorf("%d functions: rows %#x, error %v, want %#x", table.Len(), got, fn.Err(), want)
