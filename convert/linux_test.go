@@ -3,46 +3,13 @@ package convert
 import (
 	"cmp"
 	"encoding/binary"
-	"encoding/hex"
-	"encoding/json"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
-
-// A vector is a test vector from conformance/vectors.
-type vector struct {
-	Name    string
-	Format  string
-	Address string
-	Section string
-	Refuse  any
-}
-
-// readVectors returns all vectors.
-func readVectors(t *testing.T) []vector {
-	t.Helper()
-	paths, err := filepath.Glob("../conformance/vectors/*.json")
-	if err != nil || len(paths) < 10 {
-		t.Fatalf("vectors: %v, %v", paths, err)
-	}
-	var all []vector
-	for _, path := range paths {
-		b := testfile.Read(t, path)
-		var file struct{ Vectors []vector }
-		if err := json.Unmarshal(b, &file); err != nil {
-			t.Fatalf("%s: %v", path, err)
-		}
-		all = append(all, file.Vectors...)
-	}
-	return all
-}
 
 // refusal returns a part of the reason why Linux rejects the valid section b at addr, or "". It follows the code of the
 // patch series (kernel/unwind/sframe.c: sframe_read_header, sframe_validate_section) and does not use package sframe.
@@ -92,9 +59,8 @@ func refusal(b []byte, addr uint64, l Linux) string {
 // sections.
 func TestLinuxVectors(t *testing.T) {
 	reasons := make(map[string]int)
-	for _, v := range readVectors(t) {
-		b := must.Get(hex.DecodeString(v.Section))(t)
-		addr := must.Get(strconv.ParseUint(v.Address, 0, 64))(t)
+	for _, v := range testfile.Vectors(t) {
+		b, addr := v.Decode(t)
 		s, err := sframe.Decode(b, addr)
 		if err != nil {
 			if v.Refuse == nil {

@@ -195,7 +195,7 @@ func (n *lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestDumpBound dumps 64 FDEs that share 65536 rows, which are as many rows as allowed, and then another one.
+// TestDumpBound dumps 64 FDEs that share 65536 rows, the largest dump allowed, and then 65 FDEs.
 func TestDumpBound(t *testing.T) {
 	const rows = 65536
 	parts := make([]entry, 65)

@@ -7,10 +7,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"math"
 	"strings"
 	"testing"
 
 	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -114,25 +116,14 @@ func TestFromELF(t *testing.T) {
 	unreadable := newFile()
 	unreadable.header.Shoff, unreadable.header.Shnum, unreadable.header.Shstrndx = 0, 0, 0
 	unreadable.segments[segment].Off = 1 << 20
-	r := &failingAfter{bytes.NewReader(unreadable.bytes()), 1 << 20}
-	if _, err := sframe.FromELF(must.Get(elf.NewFile(r))(t)); !errors.Is(err, errRead) {
+	errRead := errors.New("cannot read")
+	r := &testfile.FailingReader{ReaderAt: bytes.NewReader(unreadable.bytes()), Err: errRead}
+	r.Left.Store(math.MaxInt64)
+	f := must.Get(elf.NewFile(r))(t)
+	r.Left.Store(0)
+	if _, err := sframe.FromELF(f); !errors.Is(err, errRead) {
 		t.Errorf("error %v for a segment that cannot be read", err)
 	}
-}
-
-var errRead = errors.New("cannot read")
-
-// A failingAfter fails to read at offsets from limit on.
-type failingAfter struct {
-	io.ReaderAt
-	limit int64
-}
-
-func (r *failingAfter) ReadAt(b []byte, off int64) (int, error) {
-	if off >= r.limit {
-		return 0, errRead
-	}
-	return r.ReaderAt.ReadAt(b, off)
 }
 
 // TestTypes compares constants with the format document, "SFrame Section", and with the GNU toolchain's elf/common.h.

@@ -1,18 +1,13 @@
 package sframe_test
 
 import (
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"log"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"testing"
 
-	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -75,28 +70,13 @@ func pcsNear(s *sframe.Section, rnd *rand.Rand) []uint64 {
 	return pcs
 }
 
-// A vector is a section in conformance/vectors.
-type vector struct{ Name, Address, Section string }
-
-// vectors returns the test vectors of all versions and machines.
-func vectors(t testing.TB) (all []vector) {
-	t.Helper()
-	for _, path := range must.Get(filepath.Glob("../conformance/vectors/*.json"))(t) {
-		var file struct{ Vectors []vector }
-		must.Do(t, json.Unmarshal(must.Get(os.ReadFile(path))(t), &file))
-		all = append(all, file.Vectors...)
-	}
-	return all
-}
-
 // TestLookupForms compares the lookup functions in the sections of conformance/vectors, with sorted and unsorted FDEs,
 // and in damaged sections.
 func TestLookupForms(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	sections, rows := 0, 0
-	for _, v := range vectors(t) {
-		data := must.Get(hex.DecodeString(v.Section))(t)
-		addr := must.Get(strconv.ParseUint(v.Address, 0, 64))(t)
+	for _, v := range testfile.Vectors(t) {
+		data, addr := v.Decode(t)
 		s, err := sframe.Decode(data, addr)
 		if err != nil {
 			continue
@@ -120,9 +100,9 @@ func TestLookupForms(t *testing.T) {
 
 // FuzzLookups looks up pcs in arbitrary bytes, including sections that Decode rejects.
 func FuzzLookups(f *testing.F) {
-	for i, v := range vectors(f) {
+	for i, v := range testfile.Vectors(f) {
 		if i%10 == 0 {
-			data := must.Get(hex.DecodeString(v.Section))(f)
+			data, _ := v.Decode(f)
 			f.Add(data, uint64(len(data)))
 		}
 	}
