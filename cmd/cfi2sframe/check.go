@@ -45,7 +45,7 @@ func (c *call) checkCommand() *cobra.Command {
 	s.defineVerbose(cmd, "also list skipped files")
 	s.defineMinimums(cmd, "exit with 3")
 	cmd.Flags().StringVar(&s.reader, "for", "",
-		"also report why `READER` would not read the section: "+presetNames)
+		"also report why `READER` would not read the section; readers: "+presetNames)
 	offer(cmd, "for", cobra.ShellCompDirectiveNoFileComp, presetWords())
 	cmd.Flags().BoolVar(&s.require, "require", false,
 		"fail if a program or library has no section, but could have one; skip other files")

@@ -22,6 +22,12 @@ var groups = []struct{ title, flags string }{
 	{"Advanced", ""},
 }
 
+// The verbs and flags in brief help.
+const (
+	briefVerbs = "check dump lookup remove detach"
+	briefFlags = "output in-place dry-run recursive update for require cfi sframe print-dir report quiet verbose help"
+)
+
 // verbWidth is the width of the verb column.
 const verbWidth = 19
 
@@ -35,8 +41,8 @@ func groupOf(f *pflag.Flag) int {
 	return len(groups) - 1
 }
 
-// printHelp prints the help of a command.
-func (c *call) printHelp(cmd *cobra.Command) {
+// printHelp prints the help of a command, complete or brief.
+func (c *call) printHelp(cmd *cobra.Command, complete bool) {
 	name := ""
 	if cmd.Name() != "cfi2sframe" {
 		name = "cfi2sframe "
@@ -44,24 +50,57 @@ func (c *call) printHelp(cmd *cobra.Command) {
 	for i, form := range strings.Split(cmd.Use, "\n") {
 		fmt.Fprintf(c.out, "%-6s %s%s\n", []string{"Usage:", ""}[min(i, 1)], name, form)
 	}
-	fmt.Fprintf(c.out, "\n%s", cmp.Or(cmd.Long, strings.ToUpper(cmd.Short[:1])+cmd.Short[1:]+".\n"))
+	long := cmp.Or(cmd.Long, strings.ToUpper(cmd.Short[:1])+cmd.Short[1:]+".\n")
+	if !complete {
+		first, _, _ := strings.Cut(long, "\n\n")
+		long = strings.TrimSuffix(first, "\n") + "\n"
+	}
+	fmt.Fprintf(c.out, "\n%s", long)
 	if name == "" {
-		fmt.Fprintln(c.out, "\nVerbs:")
-		n := len(c.verbs()) - 3 // version, help and completion need no description
-		for _, v := range c.verbs()[:n] {
-			form, _, _ := strings.Cut(v.Use, "\n")
-			if len(form) > verbWidth {
-				form = v.Name() + " ..."
-			}
-			fmt.Fprintf(c.out, "  %-*s %s\n", verbWidth, form, v.Short)
-		}
-		fmt.Fprintf(c.out, "  %s, %s, %s\n", c.made[n].Use, c.made[n+1].Use, c.made[n+2].Use)
+		c.printVerbs(complete)
+	}
+	if !complete {
+		c.printBriefFlags(cmd)
+		fmt.Fprintf(c.out, "\nAll flags, exit statuses and examples: %s --help\n", cmd.CommandPath())
+		return
 	}
 	c.printFlags(cmd)
 	fmt.Fprint(c.out, statusesOf(cmd))
 	if cmd.Example != "" {
 		fmt.Fprintf(c.out, "\nExamples:\n%s", cmd.Example)
 	}
+}
+
+// printVerbs prints the verbs, or those of brief help.
+func (c *call) printVerbs(complete bool) {
+	fmt.Fprintln(c.out, "\nVerbs:")
+	n := len(c.verbs()) - 3 // version, help and completion need no description
+	for _, v := range c.verbs()[:n] {
+		form, _, _ := strings.Cut(v.Use, "\n")
+		if len(form) > verbWidth {
+			form = v.Name() + " ..."
+		}
+		if complete || slices.Contains(strings.Fields(briefVerbs), v.Name()) {
+			fmt.Fprintf(c.out, "  %-*s %s\n", verbWidth, form, v.Short)
+		}
+	}
+	if complete {
+		fmt.Fprintf(c.out, "  %s, %s, %s\n", c.made[n].Use, c.made[n+1].Use, c.made[n+2].Use)
+	}
+}
+
+// printBriefFlags prints the flags of brief help, each with the first part of its description.
+func (c *call) printBriefFlags(cmd *cobra.Command) {
+	brief := pflag.NewFlagSet("", pflag.ContinueOnError)
+	brief.SortFlags = false
+	for _, name := range strings.Fields(briefFlags) {
+		if f := cmd.Flags().Lookup(name); f != nil {
+			f = helpFlag(f)
+			f.Usage, _, _ = strings.Cut(f.Usage, ";")
+			brief.AddFlag(f)
+		}
+	}
+	fmt.Fprintf(c.out, "\nFlags:\n%s", brief.FlagUsagesWrapped(helpWidth))
 }
 
 // helpFlag returns a copy of a flag for help texts, which omit that Boolean flags accept =true and =false.
@@ -104,10 +143,10 @@ func (c *call) helpCommand() *cobra.Command {
 			return errors.New("help takes one verb")
 		case len(args) == 1:
 			if about = c.verb(args[0]); about == nil {
-				return fmt.Errorf("unknown verb: %q", args[0])
+				return fmt.Errorf("unknown verb: %q%s", args[0], didYouMean(args[0], "", cmd.ValidArgs))
 			}
 		}
-		c.printHelp(about)
+		c.printHelp(about, true)
 		return nil
 	}
 	return cmd

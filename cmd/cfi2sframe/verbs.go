@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -74,7 +76,7 @@ func (c *call) root() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetOut(c.out)
 	root.SetErr(c.stderr)
-	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { c.printHelp(cmd) })
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) { c.printHelp(cmd, slices.Contains(args, "--help")) })
 	root.SetFlagErrorFunc(flagError)
 	return root
 }
@@ -85,9 +87,44 @@ func (c *call) execute(root *cobra.Command, args []string) (*cobra.Command, erro
 	if len(args) > 0 && (isVerb(args) || strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)) {
 		root.SetHelpCommand(c.verb("help"))
 		root.AddCommand(c.verbs()...)
+	} else if err := mistypedVerb(args); err != nil {
+		return root, err
 	}
 	root.SetArgs(args)
 	return root.ExecuteC()
+}
+
+// mistypedVerb returns an error if a command line starts with a word that is similar to a verb and names no file.
+func mistypedVerb(args []string) error {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") || strings.Contains(args[0], "/") {
+		return nil
+	}
+	meant := didYouMean(args[0], "", strings.Fields(verbNames))
+	if meant == "" {
+		return nil
+	}
+	if _, err := os.Lstat(args[0]); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("%s is neither a verb nor a file%s", args[0], meant)
+}
+
+// didYouMean returns a question for an error message if a typed word is the start of some of the names, or differs in
+// up to two letters, and "" otherwise. The prefix is that of the word and of the names.
+func didYouMean(typed, prefix string, names []string) string {
+	if len(typed) < 2 { // similar to many names
+		return ""
+	}
+	all := &cobra.Command{}
+	for _, name := range names {
+		all.AddCommand(&cobra.Command{Use: prefix + name, Run: func(*cobra.Command, []string) {}})
+	}
+	for all.SuggestionsMinimumDistance = range min(3, len(typed)/2+1) {
+		if similar := all.SuggestionsFor(prefix + typed); len(similar) > 0 {
+			return fmt.Sprintf("; did you mean %s?", joinWords(similar, "or"))
+		}
+	}
+	return ""
 }
 
 // verb returns the verb of the given name, or nil.
@@ -108,12 +145,12 @@ func newCommand(usage, short string) *cobra.Command {
 	text, _ := helpFiles.ReadFile("help/" + cmd.Name() + ".txt")
 	cmd.Long, cmd.Example, _ = strings.Cut(string(text), "\nExamples:\n")
 	cmd.Flags().SortFlags = false
-	cmd.Flags().BoolP("help", "h", false, "print this help")
+	cmd.Flags().BoolP("help", "h", false, "print brief (-h) or complete (--help) help")
 	return cmd
 }
 
 // flagError rewords a pflag error.
-func flagError(_ *cobra.Command, err error) error {
+func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	var unknown *pflag.NotExistError
 	var without *pflag.ValueRequiredError
@@ -131,11 +168,13 @@ func flagError(_ *cobra.Command, err error) error {
 		kind, _ := pflag.UnquoteUsage(f)
 		return fmt.Errorf("--%s requires a value: %s", f.Name, kind)
 	case errors.As(err, &unknown):
-		dashes := "--"
-		if unknown.GetSpecifiedShortnames() != "" {
-			dashes = "-"
+		dashes, typed := "--", unknown.GetSpecifiedName()
+		if letters := unknown.GetSpecifiedShortnames(); letters != "" {
+			dashes, typed = "-", letters
 		}
-		return fmt.Errorf("unknown flag: %s%s", dashes, unknown.GetSpecifiedName())
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		return fmt.Errorf("unknown flag: %s%s%s", dashes, unknown.GetSpecifiedName(), didYouMean(typed, "--", names))
 	case errors.As(err, &syntax):
 		return fmt.Errorf("%s is not a flag; use -- before a file of this name", syntax.GetSpecifiedFlag())
 	}
@@ -198,7 +237,7 @@ func (c *call) linkCommand() *cobra.Command {
 		case args[0] == "--print-dir":
 			c.printLinkerDir()
 		case len(args) == 1 && (args[0] == "--help" || args[0] == "-h"):
-			c.printHelp(cmd)
+			c.printHelp(cmd, args[0] == "--help")
 		default:
 			c.status, _ = runLinker(append([]string{"cfi2sframe", "ld"}, args...), c.stdout, c.stderr)
 		}

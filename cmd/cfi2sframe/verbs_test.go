@@ -36,7 +36,7 @@ func TestWrongUsage(t *testing.T) {
 		"diff --min-coverage 99 a b":        "unknown flag: --min-coverage",
 		"diff a":                            "diff requires two files, OLD and NEW",
 		"merge --objects a":                 "unknown flag: --objects",
-		"--shard 1/2 f -o out":              "unknown flag: --shard",
+		"--shard 1/2 f -o out":              "unknown flag: --shard; did you mean --share?",
 		"survey -r d":                       "unknown flag: -r",
 		"ld --print-dir f":                  "--print-dir takes no argument",
 		"ld":                                "ld requires a program, or -- and the arguments of ld",
@@ -46,6 +46,20 @@ func TestWrongUsage(t *testing.T) {
 		"--min-coverage 0.9999 f -o out":    `--min-coverage "0.9999" is 0.9999 %; did you mean 99.99?`,
 		"--min-coverage 1 f -o out":         `--min-coverage "1" is 1 %; did you mean 100?`,
 		"help nothing":                      `unknown verb: "nothing"`,
+		"help chek":                         `unknown verb: "chek"; did you mean check?`,
+		"chek f":                            "chek is neither a verb nor a file; did you mean check?",
+		"chek --require f":                  "chek is neither a verb nor a file; did you mean check?",
+		"dmup f -o out":                     "dmup is neither a verb nor a file; did you mean dump?",
+		"detatch f -o out":                  "detatch is neither a verb nor a file; did you mean detach?",
+		"LOOKUP f 0x10":                     "LOOKUP is neither a verb nor a file; did you mean lookup?",
+		"checker f":                         "checker is neither a verb nor a file; did you mean check?",
+		"./chek f":                          "2 input files; use -o for the output, or --in-place for more than one",
+		"file f":                            "2 input files; use -o for the output, or --in-place for more than one",
+		"a f":                               "2 input files; use -o for the output, or --in-place for more than one",
+		"check --requir f":                  "unknown flag: --requir; did you mean --require?",
+		"--formt 2 f -o out":                "unknown flag: --formt; did you mean --format?",
+		"--min f -o out":                    "unknown flag: --min; did you mean --min-coverage or --min-unwindable?",
+		"-format 2 f -o out":                "unknown flag: -f; did you mean --format?",
 		"help a b":                          "help takes one verb",
 		"version extra":                     `version takes no arguments: "extra"`,
 		"completion csh":                    "completion requires one of bash, fish and zsh",
@@ -106,7 +120,7 @@ func TestExitStatuses(t *testing.T) {
 	}
 }
 
-// TestHelp expects -h and --help to list all flags, and no Go types.
+// TestHelp expects --help to list all flags, and no Go types, and -h to fit on a terminal, and to list no other flags.
 func TestHelp(t *testing.T) {
 	c := newCall(t.Context(), io.Discard, io.Discard)
 	for i, v := range c.verbs() {
@@ -122,10 +136,18 @@ func TestHelp(t *testing.T) {
 		if expectRun(t, exitDone, "", &same, append([]string{"help"}, verb...)...); same.String() != long.String() {
 			t.Errorf("help %s differs from --help:\n%s", verb, same.String())
 		}
-		if short.String() != long.String() {
-			t.Errorf("%s -h is not --help:\n%s", verb, short.String())
+		if n := strings.Count(short.String(), "\n"); n > 27 || short.Len() > long.Len() {
+			t.Errorf("%s -h prints %d lines:\n%s", verb, n, short.String())
 		}
-		for line := range strings.Lines(long.String()) {
+		for _, m := range regexp.MustCompile(`(?m)^  .{4}--(\S+)`).FindAllStringSubmatch(short.String(), -1) {
+			if !strings.Contains(long.String(), "--"+m[1]) {
+				t.Errorf("%s --help does not have --%s of -h", verb, m[1])
+			}
+		}
+		if want := "cfi2sframe " + strings.Join(append(verb, "--help"), " "); !strings.Contains(short.String(), want) {
+			t.Errorf("%s -h does not name %s", verb, want)
+		}
+		for line := range strings.Lines(short.String() + long.String()) {
 			if len(line) > helpWidth+1 ||
 				regexp.MustCompile(`-[a-z]+ (int|string|strings|float|float64|bool|value)\b`).MatchString(line) {
 				t.Errorf("%s: %s", verb, line)
