@@ -121,6 +121,15 @@ static void note_signal(struct walk *w, const struct sfw_regs *regs, const struc
 		set_stack(w, sp);
 }
 
+/* count_frame counts a frame by how its caller was found. */
+__attribute__((noinline)) static void count_frame(uint64_t pc, enum sfw_how end, const struct sfw_regs *next) {
+	unsigned how = end == SFW_FULL ? next->how : (unsigned)end;
+	if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO)
+		sframe_count(pc, 1);
+	else if (how == SFW_FRAME_POINTER || sframe_otherwise != BY_DWARF)
+		sframe_count(pc, 0);
+}
+
 /* sframe_next is sfw_walk for one frame. If memory cannot be read, it retries with the stack that the stack pointer
  * points into, then with that of the frame pointer. */
 enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frame) {
@@ -137,6 +146,8 @@ enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame
 			moved = sfw_get(regs, tries++ == 0 ? a->sp : a->fp, &at) && set_stack(w, at);
 	} while (moved);
 	w->begins = end == SFW_NO_ROW && sfw_get(regs, a->sp, &at) && sframe_context_begins(at);
+	if (sframe_statistics != NULL)
+		count_frame(frame->pc, end, regs);
 	return end;
 }
 
@@ -386,15 +397,6 @@ __attribute__((noinline)) static void put_cached(struct trace *t, struct memory 
 	}
 }
 
-/* count_frame counts a frame by how its caller was found. */
-__attribute__((noinline)) static void count_frame(uint64_t pc, enum sfw_how end, const struct sfw_regs *next) {
-	unsigned how = end == SFW_FULL ? next->how : (unsigned)end;
-	if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO)
-		sframe_count(pc, 1);
-	else if (how == SFW_FRAME_POINTER || sframe_otherwise != BY_DWARF)
-		sframe_count(pc, 0);
-}
-
 /* take_trace adds all frames, starting at the caller of an exported function with this CFA. Inlined, because
  * alternate stacks are small. */
 __attribute__((always_inline)) static inline void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
@@ -411,8 +413,6 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 		struct sfw_frame frame;
 		enum sfw_how end = sframe_next(&t->walk, &t->regs, &frame);
 		t->ended = end == SFW_OUTERMOST || end == SFW_ZERO;
-		if (sframe_statistics != NULL)
-			count_frame(frame.pc, end, &t->regs);
 		put(t, frame.pc, frame.sp, frame.interrupted);
 		if (t->stopped)
 			return;

@@ -105,7 +105,15 @@ static int convert_cursor(struct cursor *c) {
 	return 0;
 }
 
-static int step_cursor(struct cursor *c, int (*next)(void *)) {
+/* step_original steps a cursor of libunwind. */
+static int step_original(void *cursor, int (*step)(void *), int (*get_reg)(void *, int, word *)) {
+	word ip;
+	if (sframe_statistics != NULL && get_reg != NULL && get_reg(cursor, UNW_IP, &ip) == 0)
+		sframe_count(ip, 0);
+	return step(cursor);
+}
+
+static int step_cursor(struct cursor *c, int (*step)(void *), int (*get_reg)(void *, int, word *)) {
 	struct walk w;
 	struct sfw_frame frame;
 	uint64_t sp = 0;
@@ -122,7 +130,7 @@ static int step_cursor(struct cursor *c, int (*next)(void *)) {
 		c->regs.pc = 0;
 		return 0;
 	}
-	return convert_cursor(c) ? next(c) : NO_INFO;
+	return convert_cursor(c) ? step_original(c, step, get_reg) : NO_INFO;
 }
 
 static int get_reg_of_cursor(const struct cursor *c, int reg, word *value) {
@@ -153,8 +161,8 @@ static int is_libunwind(const void *code) {
 	PUBLIC int EXPORTED(name(step))(void *cursor) { \
 		struct cursor *c = cursor_of(cursor); \
 		if (c != NULL) \
-			return step_cursor(c, NEXT(name(step))); \
-		return FOUND(name(step)) != NULL ? NEXT(name(step))(cursor) : NO_INFO; \
+			return step_cursor(c, NEXT(name(step)), NEXT(name(get_reg))); \
+		return FOUND(name(step)) != NULL ? step_original(cursor, NEXT(name(step)), NEXT(name(get_reg))) : NO_INFO; \
 	} \
 	PUBLIC int EXPORTED(name(get_reg))(void *cursor, int reg, word *value) { \
 		struct cursor *c = cursor_of(cursor); \

@@ -4,6 +4,7 @@ package backtrace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"debug/elf"
 	"encoding/binary"
@@ -345,6 +346,27 @@ func TestLibunwind(t *testing.T) {
 		}
 		if out := run(t, dir, c.libraries, env, c.program); out != "done\n" {
 			t.Errorf("%s with libraries of %q:\n%s", c.program, c.libraries, out)
+		}
+	}
+}
+
+// TestCursorStatistics compares the statistics of a program's frames with the steps that the program counts.
+func TestCursorStatistics(t *testing.T) {
+	peer.File(t, "/usr/include/x86_64-linux-gnu/libunwind.h")
+	dir := build(t, "gcc -std=gnu11 -O2 -fno-optimize-sibling-calls"+strict+" steps.c -o steps -lunwind")
+	all := filepath.Join(dir, "all")
+	convertAll(t, all, sframe.V3, append(systemLibraries("libunwind.so.8", "liblzma.so.5"),
+		filepath.Join(dir, "steps"))...)
+	for _, libraries := range []string{all, ""} {
+		program := filepath.Join(cmp.Or(libraries, dir), "steps")
+		out, by, others := runWithStats(t, dir, libraries, nil, "steps", program)
+		steps, err := strconv.Atoi(strings.TrimSpace(out))
+		want := [2]int{steps, 0}
+		if libraries == "" {
+			want = [2]int{0, steps}
+		}
+		if got := [2]int{by, others}; err != nil || steps < 40 || got != want {
+			t.Errorf("libraries of %q: %v frames by SFrame and otherwise; want %v", libraries, got, want)
 		}
 	}
 }
