@@ -291,7 +291,8 @@ func TestSecure(t *testing.T) {
 	}
 }
 
-// TestStatic links the archive with --wrap.
+// TestStatic links the archive with the flags of pkg-config, also before and after programs that call one of its
+// functions, or none.
 func TestStatic(t *testing.T) {
 	for _, machine := range []string{"", "aarch64", "s390x"} {
 		suite, gcc := "", "gcc"
@@ -302,7 +303,12 @@ func TestStatic(t *testing.T) {
 		}
 		script := gcc + flags + strict + " -DSFRAME_BACKTRACE_WRAP -c" + code + "\n" +
 			"ar rcs libsframe-backtrace.a" + strings.ReplaceAll(code, ".c", ".o") + "\n" + gcc + " -std=gnu11 -O2" +
-			strict + " -DSTATIC -static traces.c -o traces -pthread -L. " + wrapFlags(t) + " -lsframe-backtrace"
+			strict + " -DSTATIC -static traces.c -o traces -pthread " + staticFlags(t) + "\n"
+		for _, call := range []string{"0", "backtrace(0, 0)"} {
+			script += "echo 'int backtrace(void **, int); int main(void) { return " + call + "; }' >one.c\n" +
+				gcc + " -static " + staticFlags(t) + " one.c -o one\n" +
+				gcc + " -static one.c " + staticFlags(t) + " -o one\n"
+		}
 		dir := peer.Run(t, suite, script, sources(t)...)
 		convertAll(t, filepath.Join(dir, "converted"), sframe.V3, filepath.Join(dir, "traces"))
 		for _, program := range []string{"traces", "converted/traces"} {
@@ -318,15 +324,13 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// wrapFlags returns the linker flags in the pkg-config file.
-func wrapFlags(t *testing.T) string {
+// staticFlags returns the flags that pkg-config prints for static programs, with the archive in the current directory.
+func staticFlags(t *testing.T) string {
 	t.Helper()
-	b := testfile.Read(t, "../../walker/sframe-backtrace.pc.in")
-	m := regexp.MustCompile(`(?m)^wrap=(.*)$`).FindSubmatch(b)
-	if m == nil {
-		t.Fatal("no wrap in the pkg-config file")
-	}
-	return string(m[1])
+	file := filepath.Join(t.TempDir(), "sframe-backtrace.pc")
+	testfile.Write(t, file, testfile.Read(t, "../../walker/sframe-backtrace.pc.in"))
+	return strings.TrimSpace(string(must.Run(t, exec.Command(peer.Look(t, "pkg-config"), "--define-variable=libdir=.",
+		"--static", "--libs", file))))
 }
 
 // TestLibunwind compares traces and cursors with those of libunwind and libgcc.
