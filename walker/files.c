@@ -10,6 +10,7 @@
 #include "backtrace.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -334,9 +335,14 @@ __attribute__((destructor)) static void print_statistics(void) {
 	}
 	dprintf(fd, "sframe-backtrace: process %d: %llu frames by SFrame, %llu otherwise\n%12s %12s  %s\n", (int)getpid(),
 		(unsigned long long)sum[1], (unsigned long long)sum[0], "by SFrame", "otherwise", "file");
-	for (unsigned i = 0; i < num; i++)
+	for (unsigned i = 0; i < num; i++) {
+		char path[PATH_MAX];
+		const char *name = files[i].name;
+		if (strstr(name, "/../") != NULL && realpath(name, path) != NULL)
+			name = path;
 		dprintf(fd, "%12llu %12llu  %s\n", (unsigned long long)files[i].frames[1],
-			(unsigned long long)files[i].frames[0], files[i].name);
+			(unsigned long long)files[i].frames[0], name);
+	}
 	if (fd != 2)
 		close(fd);
 }
