@@ -80,7 +80,8 @@ install:
 		mkdir -p "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(MANDIR)/man7" && \
 		sed 's,@LIBDIR@,$(LIBDIR),; s,@INCLUDEDIR@,$(INCLUDEDIR),' walker/sframe-backtrace.pc.in \
 			>"$(DESTDIR)$(LIBDIR)/pkgconfig/sframe-backtrace.pc" && \
-		install -m 644 walker/sframe-backtrace.7 "$(DESTDIR)$(MANDIR)/man7"; fi
+		install -m 644 walker/sframe-backtrace.7 "$(DESTDIR)$(MANDIR)/man7"; \
+		[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || :; fi
 	install -m 644 build/cfi2sframe.1 integrations/run/sframe-run.1 "$(DESTDIR)$(MANDIR)/man1"
 	install -m 644 build/cfi2sframe.bash "$(DESTDIR)$(BASHDIR)/cfi2sframe"
 	install -m 644 build/_cfi2sframe "$(DESTDIR)$(ZSHDIR)/_cfi2sframe"
