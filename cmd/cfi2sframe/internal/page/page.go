@@ -35,6 +35,7 @@ func Template(text string, funcs template.FuncMap) *template.Template {
 		"grouped": Grouped,
 		"percent": Share,
 		"policy":  func() string { return policy },
+		"scaled":  scaled,
 		"script":  func() template.JS { return template.JS(script) },
 		"style":   func() template.CSS { return template.CSS(style) },
 	})
@@ -199,6 +200,10 @@ func Rounded(v float64) float64 {
 
 // ratio returns n/whole in percent, or 0 if both are 0.
 func ratio(n, whole uint64) float64 { return 100 * float64(n) / float64(max(whole, 1)) }
+
+// scaled returns n as a length in a drawing in which whole has the length 1000. Browsers cannot draw lengths above
+// 33,554,431.
+func scaled(n, whole uint64) string { return fmt.Sprintf("%.2f", 10*ratio(n, whole)) }
 
 // Grouped adds thousands separators to a decimal number. Other text is unchanged.
 func Grouped(s string) string {

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"html"
 	"html/template"
+	"math"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -87,9 +89,9 @@ func formatSize(n uint64) string { return fmt.Sprint(n, " bytes") }
 
 // TestSplit divides code by its coverage, even if the given numbers are inconsistent, and renders the result.
 func TestSplit(t *testing.T) {
-	const stack = `<rect class="unwindable" width="%d" height="1"></rect>` +
-		`<rect class="uncovered" x="%d" width="%d" height="1"></rect>` +
-		`<rect class="without" x="%d" width="%d" height="1"></rect>`
+	const stack = ` viewBox="0 0 1000 1" .*<rect class="unwindable" width="(\S+)" height="1"></rect>` +
+		`<rect class="uncovered" x="(\S+)" width="(\S+)" height="1"></rect>` +
+		`<rect class="without" x="(\S+)" width="(\S+)" height="1"></rect>`
 	for _, tt := range []struct {
 		code, unwindable, notCovered uint64
 		want                         Split
@@ -101,6 +103,7 @@ func TestSplit(t *testing.T) {
 			"99.99 % 99999 bytes of 100000 bytes of code; none SFrame covers all; < 0.01 % 1 bytes that no"},
 		{5, 5, 0, Split{5, 5, 0, 0},
 			"100.00 % 5 bytes of 5 bytes of code; none SFrame covers all; none CFI describes all"},
+		{1 << 40, 1 << 39, 1 << 38, Split{1 << 40, 1 << 39, 1 << 38, 1 << 38}, "50.00 %; 25.00 %"},
 		{5, 9, 9, Split{5, 5, 0, 0}, ""},
 		{5, 1, 9, Split{5, 1, 4, 0}, ""},
 		{0, 0, 0, Split{}, ""},
@@ -113,8 +116,15 @@ func TestSplit(t *testing.T) {
 		funcs := template.FuncMap{"bytes": formatSize}
 		must.Do(t, Template(`{{template "cards" .}}{{template "stack" .}}`, funcs).Execute(&out, s))
 		u, n := s.Unwindable, s.NotCovered
-		if want := fmt.Sprintf(stack, u, u, n, u+n, s.NoCFI); !strings.Contains(out.String(), want) {
-			t.Errorf("%+v: %s; want %s", s, &out, want)
+		drawn := regexp.MustCompile(stack).FindStringSubmatch(out.String())
+		if drawn == nil {
+			t.Fatalf("%+v: %s", s, &out)
+		}
+		for i, part := range []uint64{u, u, n, u + n, s.NoCFI} {
+			length := must.Get(strconv.ParseFloat(drawn[i+1], 64))(t)
+			if want := 1000 * float64(part) / float64(max(s.Code, 1)); math.Abs(length-want) > 0.005001 {
+				t.Errorf("%+v: length %d is %v, want %v", s, i, length, want)
+			}
 		}
 		text := strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(out.String(), " "))), " ")
 		for _, want := range strings.Split(tt.cards, "; ") {

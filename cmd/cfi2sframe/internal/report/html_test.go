@@ -202,7 +202,7 @@ func TestHTMLBars(t *testing.T) {
 		{Name: "drap", Text: "realigned", Bytes: 150, Ranges: 1, Functions: 1, Loss: true},
 		{Name: "ra-rule", Text: "ra", Bytes: 0, Ranges: 1, Functions: 1, Loss: true},
 	}
-	bars := regexp.MustCompile(`<li class="r-([a-z-]*)">|<svg class="bar" viewBox="0 0 (\d+) 1"|<rect width="(\d+)"`)
+	bars := regexp.MustCompile(`<li class="r-([a-z-]*)">|<svg class="bar" viewBox="0 0 (\d+) 1"|<rect width="([\d.]+)"`)
 	var got []string
 	_, s, _ := strings.Cut(page(t, c), `<ul class="bars">`)
 	if !strings.Contains(s, "The longest bar is 15.00 % of the code.") {
@@ -212,7 +212,7 @@ func TestHTMLBars(t *testing.T) {
 	for _, m := range bars.FindAllStringSubmatch(s, -1) {
 		got = append(got, m[1]+m[2]+m[3])
 	}
-	const want = "drap 150 150 without 150 100 sp-rule 150 50 ra-rule 150 0"
+	const want = "drap 1000 1000.00 without 1000 666.67 sp-rule 1000 333.33 ra-rule 1000 0.00"
 	if strings.Join(got, " ") != want {
 		t.Errorf("%q; want %s", got, want)
 	}
