@@ -118,6 +118,15 @@ func FindSection(f *elffile.File, symbols string) (*sframe.Section, error) {
 	return ReadSection(f)
 }
 
+// ErrEmpty is returned for an .sframe of size 0, such as that of glibc's Scrt1.o, or without contents in the file, as
+// in debug files. It matches sframe.ErrNone.
+var ErrEmpty error = emptyError{}
+
+type emptyError struct{}
+
+func (emptyError) Error() string        { return ".sframe has no contents" }
+func (emptyError) Is(target error) bool { return target == sframe.ErrNone }
+
 // ReadSection decodes the .sframe of a file, which another tool may have written. It uses the section headers, or
 // PT_GNU_SFRAME in a file without section headers. If the file has no section, the error is sframe.ErrNone.
 func ReadSection(f *elffile.File) (*sframe.Section, error) {
@@ -125,6 +134,8 @@ func ReadSection(f *elffile.File) (*sframe.Section, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case at.Section > 0 && (!f.Sections[at.Section].HasBytes() || f.Sections[at.Section].Size == 0):
+		return nil, ErrEmpty
 	case at.Section > 0 && f.IsObject():
 		return readObject(f, &f.Sections[at.Section])
 	case at.Section > 0:

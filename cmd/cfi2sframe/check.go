@@ -108,14 +108,16 @@ func (s *checkSettings) compare(ctx context.Context, path string) (c *report.Che
 	c, err = s.compareProgram(p)
 	switch {
 	case !skip:
+	case (errors.Is(err, sframe.ErrNone) || errors.Is(err, cfi.ErrNone)) && elfwrite.DebugOnly(p.File):
+		why, err = convert.DebugOnly, nil // or a detached .sframe
+	case errors.Is(err, convert.ErrEmpty) && !s.require:
+		why, err = convert.NoSFrame, nil
 	case errors.Is(err, sframe.ErrNone):
 		var failed error
-		why, failed = p.WhyNone(ctx, convert.Options{Linux: s.linux, NoPCMask: s.noPCMask})
+		why, failed = p.WhyNone(ctx, convert.Options{Force: true, Linux: s.linux, NoPCMask: s.noPCMask})
 		if failed != nil || why != "" {
 			err = failed
 		}
-	case errors.Is(err, cfi.ErrNone) && elfwrite.DebugOnly(p.File):
-		why, err = convert.DebugOnly, nil // a detached .sframe
 	}
 	if failed := p.Err(nil); failed != nil {
 		return nil, "", failed
