@@ -94,5 +94,5 @@ func ReadBare(r io.ReaderAt, size int64) (*sframe.Section, error) {
 	if err != nil {
 		return nil, outfile.Plain(err)
 	}
-	return sframe.Decode(b, 0)
+	return decode(b, 0)
 }

@@ -528,3 +528,37 @@ func TestMisplaced(t *testing.T) {
 		}
 	}
 }
+
+// TestBytesAfterTable checks sections that are larger than their table. Linkers that do not merge .sframe concatenate
+// the sections of their inputs. Linux and libsframe ignore what follows the first table.
+func TestBytesAfterTable(t *testing.T) {
+	b := converted(t, "plt", convert.Options{})
+	h := elftest.Patch(t.Fatalf, b)
+	header := h.Section(".sframe")
+	off, size := h.U64(header+elftest.ShOff), h.U64(header+elftest.ShSize)
+	table := b[off : off+size]
+	for _, tt := range []struct {
+		name string
+		data []byte
+		want string
+	}{
+		{"zeros", append(bytes.Clone(table), make([]byte, 7)...), ""},
+		{"another table", append(elftest.Pad(bytes.Clone(table), 8), table...),
+			fmt.Sprintf(".sframe+%#x: readers ignore the bytes ", size)},
+		{"a byte", append(bytes.Clone(table), 1), fmt.Sprintf(".sframe+%#x: readers ignore the bytes ", size)},
+	} {
+		p := elftest.Patch(t.Fatalf, bytes.Clone(b))
+		p.Contents(".sframe", tt.data)
+		c, err := check(p.B)
+		if tt.want == "" && (err != nil || c.Covered != 171) {
+			t.Errorf("%s: %+v, %v", tt.name, c, err)
+		}
+		if tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
+		}
+		bare, err := convert.ReadBare(bytes.NewReader(tt.data), int64(len(tt.data)))
+		if (err == nil) != (tt.want == "") {
+			t.Errorf("%s alone: %v, %v", tt.name, bare, err)
+		}
+	}
+}

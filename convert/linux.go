@@ -310,7 +310,7 @@ func intoBytes(f *elffile.File, symbols string) ([]byte, uint64, error) {
 	return b, r.Begin, err
 }
 
-// readInto decodes the .sframe between two symbols of a linked file. Only zeros may follow it.
+// readInto decodes the .sframe between two symbols of a linked file.
 func readInto(f *elffile.File, symbols string) (*sframe.Section, error) {
 	b, addr, err := intoBytes(f, symbols)
 	if err != nil {
@@ -319,9 +319,5 @@ func readInto(f *elffile.File, symbols string) (*sframe.Section, error) {
 	if !anyByte(b) {
 		return nil, sframe.ErrNone
 	}
-	s, err := sframe.Decode(b, addr)
-	if err == nil && anyByte(b[s.Size():]) {
-		err = fmt.Errorf("bytes after .sframe, up to %#x, are not zero", addr+uint64(len(b)))
-	}
-	return s, err
+	return decode(b, addr)
 }

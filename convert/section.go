@@ -144,16 +144,30 @@ func ReadSection(f *elffile.File) (*sframe.Section, error) {
 		if err != nil {
 			return nil, err
 		}
-		return sframe.Decode(b, s.Addr)
+		return decode(b, s.Addr)
 	case at.Segment >= 0 && !f.IsObject():
 		h := &f.Progs[at.Segment]
 		b, err := f.ReadAt("PT_GNU_SFRAME", h.Off, h.Filesz)
 		if err != nil {
 			return nil, err
 		}
-		return sframe.Decode(b, h.Vaddr)
+		return decode(b, h.Vaddr)
 	}
 	return nil, sframe.ErrNone
+}
+
+// decode decodes the .sframe in b. Only zeros, such as padding, may follow it: linkers that do not merge .sframe
+// concatenate the sections of their inputs, and readers find only the first.
+func decode(b []byte, addr uint64) (*sframe.Section, error) {
+	s, err := sframe.Decode(b, addr)
+	if err != nil {
+		return nil, err
+	}
+	if anyByte(b[s.Size():]) {
+		return nil, &sframe.Error{Off: s.Size(), Msg: "readers ignore the bytes after this table; if a linker " +
+			"concatenated sections, convert its output with --force"}
+	}
+	return s, nil
 }
 
 // readObject decodes the .sframe of an object after applying its relocations. Relocated start addresses are relative to
@@ -170,7 +184,7 @@ func readObject(f *elffile.File, s *elffile.Section) (*sframe.Section, error) {
 			b[3] |= byte(sframe.FDEFuncStartPCRel)
 		}
 	}
-	d, err := sframe.Decode(b, s.Base)
+	d, err := decode(b, s.Base)
 	if err == nil {
 		d.Flags = flags
 	}
@@ -193,7 +207,7 @@ func readResult(f *elffile.File, size uint64) (*sframe.Section, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sframe.Decode(b, h.Vaddr)
+	return decode(b, h.Vaddr)
 }
 
 // sframeSegment returns the PT_GNU_SFRAME of a linked file. It must be in a loaded segment, and agree with any section
