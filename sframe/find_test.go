@@ -103,13 +103,13 @@ func TestNoFREs(t *testing.T) {
 
 // TestRuleNames prints rules in the usual notation.
 func TestRuleNames(t *testing.T) {
-	for want, r := range map[string]Rule{"u": {}, "sp+8": sp(8), "fp-16": fp(-16), "*(c-16)": slot(-16),
+	for want, r := range map[string]Rule{"none": {}, "sp+8": sp(8), "fp-16": fp(-16), "*(c-16)": slot(-16),
 		"r10+0": at(10, 0), "*(r6-8)": deref(6, -8)} {
 		if r.String() != want {
 			t.Errorf("%#v is printed as %s, want %s", r, r, want)
 		}
 	}
-	for want, r := range map[string]Row{"outermost": {Outermost: true}, "CFA sp+16, RA u, FP u": {CFA: sp(16)},
+	for want, r := range map[string]Row{"outermost": {Outermost: true}, "CFA sp+16, RA none, FP none": {CFA: sp(16)},
 		"CFA sp+16, RA *(c-8), FP *(c-16), signed": {CFA: sp(16), RA: slot(-8), FP: slot(-16), Signed: true}} {
 		if r.String() != want {
 			t.Errorf("%#v is printed as %s, want %s", r, r, want)

@@ -63,7 +63,7 @@ type Rule struct {
 
 func (r Rule) String() string {
 	if r.Base == None {
-		return "u"
+		return "none"
 	}
 	s := baseNames[r.Base]
 	if r.Base == Register {
@@ -83,7 +83,7 @@ type Row struct {
 	Outermost   bool // there is no caller, and the rules are meaningless (errata 2)
 }
 
-// String returns the row's rules, for example "CFA sp+16, RA *(c-8), FP *(c-16)". A missing rule is printed as "u".
+// String returns the row's rules, for example "CFA sp+16, RA *(c-8), FP *(c-16)". A missing rule is "none".
 func (r Row) String() string {
 	if r.Outermost {
 		return "outermost"

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -228,7 +230,7 @@ func (s *conversion) validate(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("the verb %s must be the first argument", args[0])
 		}
 	}
-	if err := s.applyPreset(cmd.Flags()); err != nil {
+	if err := cmp.Or(s.missingVerb(), s.applyPreset(cmd.Flags())); err != nil {
 		return err
 	}
 	layout, _ := s.Version.Layout()
@@ -272,6 +274,17 @@ func (s *conversion) validate(cmd *cobra.Command, args []string) error {
 	}
 	s.Force = s.Force || s.to.DryRun && !s.Update && s.verb == "" // a dry run accepts converted files
 	return nil
+}
+
+// missingVerb returns an error if the command line starts with the verb of another tool, such as "convert IN -o OUT".
+func (s *conversion) missingVerb() error {
+	if len(s.files) < 2 || s.verb != "" || s.output == "" || strings.ContainsAny(s.files[0], "./") {
+		return nil
+	}
+	if _, err := os.Lstat(s.files[0]); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("%s is neither a verb nor a file; to convert: cfi2sframe FILE -o OUT", s.files[0])
 }
 
 // count returns the number of times a value occurs in a list.

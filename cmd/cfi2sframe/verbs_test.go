@@ -45,6 +45,8 @@ func TestWrongUsage(t *testing.T) {
 		"--min-coverage 0.99 f -o out":      `--min-coverage "0.99" is 0.99 %; did you mean 99?`,
 		"--min-coverage 0.9999 f -o out":    `--min-coverage "0.9999" is 0.9999 %; did you mean 99.99?`,
 		"--min-coverage 1 f -o out":         `--min-coverage "1" is 1 %; did you mean 100?`,
+		"convert f -o out":                  "convert is neither a verb nor a file; to convert: cfi2sframe FILE -o OUT",
+		"./convert f -o out":                "2 input files; use -o for the output, or --in-place for more than one",
 		"help nothing":                      `unknown verb: "nothing"`,
 		"help chek":                         `unknown verb: "chek"; did you mean check?`,
 		"chek f":                            "chek is neither a verb nor a file; did you mean check?",

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -20,8 +21,8 @@ import (
 	"cfi2sframe/translate"
 )
 
-// Lookup returns the row of each place: an address in the file, SYMBOL, SYMBOL+NUMBER or SECTION+NUMBER. Rows come from
-// .sframe or, if fromCFI is set, from the CFI.
+// Lookup returns the row of each place: an address in the file, SYMBOL+NUMBER or SECTION+NUMBER. For the place SYMBOL,
+// it returns all rows of the function. Rows come from .sframe or, if fromCFI is set, from the CFI.
 func Lookup(p *files.Program, places []string, fromCFI bool) (*report.Lookup, error) {
 	x := &lookup{f: p.File, debug: p.Debug.File(), version: convert.DefaultVersion}
 	var err error
@@ -38,24 +39,23 @@ func Lookup(p *files.Program, places []string, fromCFI bool) (*report.Lookup, er
 	if err != nil && (fromCFI || !errors.Is(err, cfi.ErrNone)) { // .sframe can be read without CFI
 		return nil, err
 	}
-	_, abi, err := arch.Find(elf.Machine(x.f.Machine), x.f.Order)
+	machine, abi, err := arch.Find(elf.Machine(x.f.Machine), x.f.Order)
 	if err != nil {
 		return nil, err
 	}
-	x.words = translate.NewRuleWriter(abi)
+	x.arch, x.words = machine, translate.NewRuleWriter(abi)
+	x.names = strings.NewReplacer(machine.Register(machine.SP), "sp", machine.Register(machine.FP), "fp")
 	l := &report.Lookup{Schema: report.Schema, ABI: abi.String(), From: "cfi"}
 	if !fromCFI {
 		l.From, l.Format = sframe.SectionName, int(x.version)
 	}
-	if err := x.resolve(l, places); err != nil {
+	starts, ends, err := x.resolve(places)
+	if err != nil {
 		return nil, err
 	}
-	for i := range l.PCs {
-		if err := x.setRow(&l.PCs[i], fromCFI); err != nil {
-			return nil, err
-		}
-		if fn := x.function(l.PCs[i].PC); fn != nil && fn.Inferred() {
-			l.PCs[i].Source = cfi.Inferred
+	for i, p := range starts {
+		if l.PCs, err = x.addRows(l.PCs, p, ends[i], fromCFI); err != nil {
+			return nil, fmt.Errorf("%s: %w", places[i], err)
 		}
 	}
 	if err := x.explainGaps(l.PCs, fromCFI); err != nil {
@@ -71,21 +71,69 @@ type lookup struct {
 	section  *sframe.Section // or nil
 	version  sframe.Version  // version of the section, or the default version
 	table    *cfi.Table      // or nil
+	arch     *arch.Arch
 	words    *translate.RuleWriter
+	names    *strings.Replacer // replaces the ABI's names of SP and FP
+	fde      int               // index of the FDE with the rows fres
+	fres     []sframe.FRE      // of the last FDE, or nil
 }
 
-// resolve finds the addresses of all places, and the names of their functions.
-func (x *lookup) resolve(l *report.Lookup, places []string) error {
-	ranges := make([]elffile.Span, len(places))
+// maxRows is the maximum number of rows of one function. Each row is looked up, which takes time proportional to the
+// number of rows before it.
+const maxRows = 1 << 12
+
+// addRows adds the row of the pc p and, up to the address end, the rows after it.
+func (x *lookup) addRows(pcs []report.PC, p report.PC, end uint64, fromCFI bool) ([]report.PC, error) {
+	for {
+		if err := x.setRow(&p, fromCFI); err != nil {
+			return nil, err
+		}
+		if fn := x.function(p.PC); fn != nil && fn.Inferred() {
+			p.Source = cfi.Inferred
+		}
+		pcs = append(pcs, p)
+		next := x.next(&p, fromCFI)
+		switch {
+		case next <= p.PC || next >= end:
+			return pcs, nil
+		case len(pcs) >= maxRows:
+			return nil, fmt.Errorf("more than %d rows; use an address, or dump", maxRows)
+		}
+		p = report.PC{PC: next, Function: p.Function, Offset: p.Offset + next - p.PC}
+	}
+}
+
+// next returns the next pc at which a different row may start, or 0.
+func (x *lookup) next(p *report.PC, fromCFI bool) uint64 {
+	if p.Row != nil {
+		return p.Row.End
+	}
+	next := uint64(0)
+	if !fromCFI {
+		i := sort.Search(x.section.Len(), func(i int) bool { return x.section.FDE(i).Start > p.PC })
+		if i < x.section.Len() {
+			next = x.section.FDE(i).Start
+		}
+	}
+	if row := x.cfiRow(p.PC); row != nil && (next == 0 || row.End < next) {
+		next = row.End
+	}
+	return next
+}
+
+// resolve finds the addresses of all places, the names of their functions, and the addresses up to which rows are
+// printed.
+func (x *lookup) resolve(places []string) (pcs []report.PC, ends []uint64, err error) {
+	ranges, ends := make([]elffile.Span, len(places)), make([]uint64, len(places))
 	order := make([]int, len(places))
 	for i, place := range places {
-		pc, err := x.address(place)
+		at, err := x.address(place)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		ranges[i], order[i] = elffile.Span{Begin: pc, End: pc + 1}, i
+		ranges[i], ends[i], order[i] = elffile.Span{Begin: at.Begin, End: at.Begin + 1}, at.End, i
 	}
-	l.PCs = make([]report.PC, len(places))
+	pcs = make([]report.PC, len(places))
 	byAddress := func(i, j int) int { return cmp.Compare(ranges[i].Begin, ranges[j].Begin) }
 	slices.SortStableFunc(order, byAddress)
 	sorted := make([]elffile.Span, len(places))
@@ -93,24 +141,24 @@ func (x *lookup) resolve(l *report.Lookup, places []string) error {
 		sorted[i] = ranges[j]
 	}
 	for i, at := range report.Locate(x.f, x.debug, sorted) {
-		p := &l.PCs[order[i]]
+		p := &pcs[order[i]]
 		p.PC, p.Function, p.Offset = sorted[i].Begin, at.Function, at.Offset
 		if p.Function == "" {
 			p.Why = "outside of code" + x.hint(places[order[i]])
 		}
 	}
-	return nil
+	return pcs, ends, nil
 }
 
-// address returns the address of a place.
-func (x *lookup) address(place string) (uint64, error) {
+// address returns the address of a place or, for SYMBOL, the range of the function.
+func (x *lookup) address(place string) (elffile.Span, error) {
+	at := func(pc uint64) elffile.Span { return elffile.Span{Begin: pc, End: pc} }
 	if n, err := strconv.ParseUint(place, 0, 64); err == nil {
 		if x.f.IsObject() {
-			return 0, fmt.Errorf("%s: addresses in a relocatable object are relative to a section; use "+
-				"SECTION+NUMBER or "+
-				"SYMBOL+NUMBER", place)
+			return at(0), fmt.Errorf("%s: addresses in a relocatable object are relative to a section; use "+
+				"SECTION+NUMBER or SYMBOL+NUMBER", place)
 		}
-		return n, nil
+		return at(n), nil
 	}
 	name, offset := place, uint64(0)
 	if i := strings.LastIndexByte(place, '+'); i > 0 {
@@ -119,21 +167,57 @@ func (x *lookup) address(place string) (uint64, error) {
 		}
 	}
 	if s := x.f.Section(name); s != nil {
-		return s.Base + offset, nil
+		return at(s.Base + offset), nil
 	}
 	found, err := report.Find(x.f, x.debug, name)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", place, err)
+		return at(0), fmt.Errorf("%s: %w", place, err)
 	}
 	switch _, err := strconv.ParseUint(place, 16, 64); {
+	case len(found) == 1 && name != place:
+		return at(found[0].Begin + offset), nil
 	case len(found) == 1:
-		return found[0] + offset, nil
+		fn := found[0]
+		if described := x.function(fn.Begin); fn.Begin == fn.End && described != nil { // a label without a size
+			fn.End = described.End
+		}
+		return fn, nil
 	case len(found) > 1:
-		return 0, fmt.Errorf("%d functions are named %q; use an address or SECTION+NUMBER", len(found), name)
+		return at(0), fmt.Errorf("%d functions are named %q; use %s", len(found), name, x.candidates(found))
 	case err == nil:
-		return 0, fmt.Errorf("no function or section is named %q; for an address, use 0x%s", name, place)
+		return at(0), fmt.Errorf("no function or section is named %q; for an address, use 0x%s", name, place)
+	case x.isStripped():
+		return at(0), fmt.Errorf("no function or section is named %q, and the file has no symbol table; use an address, "+
+			"or --debug-file", name)
 	}
-	return 0, fmt.Errorf("no function or section is named %q", name)
+	return at(0), fmt.Errorf("no function or section is named %q", name)
+}
+
+// maxCandidates is the number of functions of the same name that an error lists.
+const maxCandidates = 8
+
+// candidates lists functions of the same name: the place to use, and the name with its parameters.
+func (x *lookup) candidates(found []elffile.Span) string {
+	var list []string
+	shown := found[:min(len(found), maxCandidates)]
+	for i, at := range report.Locate(x.f, x.debug, shown) {
+		place := fmt.Sprintf("%#x", shown[i].Begin)
+		if n := x.f.SectionAt(shown[i].Begin); x.f.IsObject() && n > 0 {
+			place = fmt.Sprintf("%s+%#x", x.f.Sections[n].Name, shown[i].Begin-x.f.Sections[n].Base)
+		}
+		list = append(list, fmt.Sprintf("%s (%s)", place, at.Function))
+	}
+	if len(shown) < len(found) {
+		list = append(list, "...")
+	}
+	return strings.Join(list, ", ")
+}
+
+// isStripped reports whether neither the file nor its debug file has a symbol table.
+func (x *lookup) isStripped() bool {
+	has := func(s elffile.Section) bool { return elf.SectionType(s.Type) == elf.SHT_SYMTAB }
+	return !slices.ContainsFunc(x.f.Sections, has) &&
+		(x.debug == nil || !slices.ContainsFunc(x.debug.Sections, has))
 }
 
 // hint suggests a correction for an address outside of code.
@@ -157,7 +241,7 @@ func (x *lookup) setRow(p *report.PC, fromCFI bool) error {
 	}
 	p.Row = &report.PCRow{Signal: m.FDE.Signal, Outermost: m.Outermost, Signed: m.Signed}
 	if p.Row.Begin, p.Row.End, err = x.rangeOf(p.PC, &m); err == nil && !m.Outermost {
-		p.Row.CFA, p.Row.RA, p.Row.FP = x.rule(m.CFA), x.rule(m.RA), x.rule(m.FP)
+		p.Row.CFA, p.Row.RA, p.Row.FP = x.value(m.CFA), x.rule(m.RA), x.rule(m.FP)
 	}
 	return err
 }
@@ -170,25 +254,62 @@ func (x *lookup) function(pc uint64) *cfi.Function {
 	return x.table.Find(pc)
 }
 
-// rule formats a rule. Flexible FDEs refer to SP and FP by number.
+// The words for registers without a value in memory, in rows of .sframe and of the CFI.
+const (
+	unchanged = "unchanged"
+	undefined = "undefined"
+)
+
+// rule formats a rule of RA or FP.
 func (x *lookup) rule(r sframe.Rule) string {
+	text := x.value(r)
 	switch {
-	case r.Base == sframe.Register && r.Reg == x.section.ABI.SP():
-		r.Base = sframe.SP
-	case r.Base == sframe.Register && r.Reg == x.section.ABI.FP():
-		r.Base = sframe.FP
+	case r.Base == sframe.None:
+		return unchanged
+	case r.Base != sframe.CFA && !r.Deref: // the value of a register
+		return strings.TrimSuffix(text, "+0")
 	}
-	return r.String()
+	return text
+}
+
+// value formats a rule with the ABI's names of registers. Flexible FDEs refer to SP and FP by number.
+func (x *lookup) value(r sframe.Rule) string {
+	text := r.String()
+	if r.Base == sframe.Register {
+		number := fmt.Sprint("r", r.Reg)
+		text = strings.Replace(text, number, x.names.Replace(x.arch.Register(uint64(r.Reg))), 1)
+	}
+	return text
+}
+
+// cfiRule formats a rule of the CFI like a rule of .sframe.
+func (x *lookup) cfiRule(g *translate.Gap) string {
+	switch r := &g.Rule; {
+	case g.Column == translate.ColumnNone:
+		return ""
+	case r.Rule == cfi.RuleUndefined:
+		return undefined
+	case r.Rule == cfi.RuleSameVal || r.Rule == cfi.RuleArchitectural:
+		return unchanged
+	case r.Rule == cfi.RuleOffset:
+		return fmt.Sprintf("*(c%+d)", r.Offset)
+	case r.Rule == cfi.RuleValOffset:
+		return fmt.Sprintf("c%+d", r.Offset)
+	}
+	return x.names.Replace(x.words.Rule(g))
 }
 
 // cfiRow returns the row of the CFI for a pc, or nil.
 func (x *lookup) cfiRow(pc uint64) *report.PCRow {
+	if x.table == nil {
+		return nil
+	}
 	row, ok := x.table.Lookup(pc)
 	if !ok {
 		return nil
 	}
 	rule := func(column translate.Column, rule cfi.Rule) string {
-		return x.words.Rule(&translate.Gap{Column: column, Rule: rule})
+		return x.cfiRule(&translate.Gap{Column: column, Rule: rule})
 	}
 	found := &report.PCRow{
 		Begin: row.Begin, End: row.End, CFA: rule(translate.ColumnCFA, row.CFA), RA: rule(translate.ColumnRA, row.RA),
@@ -211,14 +332,19 @@ func (x *lookup) rangeOf(pc uint64, m *sframe.Match) (begin, end uint64, err err
 		end = min(end, block+uint64(m.FDE.RepSize))
 		begin = block
 	}
-	fres, err := x.section.FREs(x.section.Find(pc), nil)
-	for _, fre := range fres {
+	if i := x.section.Find(pc); x.fres == nil || i != x.fde {
+		if x.fres, err = x.section.FREs(i, x.fres[:0]); err != nil {
+			return 0, 0, err
+		}
+		x.fde = i
+	}
+	for _, fre := range x.fres {
 		if fre.Start > m.Start {
 			end = min(end, begin+uint64(fre.Start))
 			break
 		}
 	}
-	return max(m.FDE.Start, begin+uint64(m.Start)), end, err
+	return max(m.FDE.Start, begin+uint64(m.Start)), end, nil
 }
 
 // explainGaps explains pcs without a row, and CFI rows that SFrame cannot express.
@@ -242,8 +368,8 @@ func (x *lookup) explainGaps(pcs []report.PC, fromCFI bool) error {
 	}
 	for i := range pcs {
 		p := &pcs[i]
-		in := func(g translate.Gap) bool { return g.Begin <= p.PC && p.PC < g.End && (p.Row == nil || fromCFI) }
-		if j := slices.IndexFunc(gaps, in); j >= 0 {
+		j := sort.Search(len(gaps), func(j int) bool { return gaps[j].End > p.PC })
+		if j < len(gaps) && gaps[j].Begin <= p.PC && (p.Row == nil || fromCFI) {
 			p.Gap = &report.PCGap{Reason: gaps[j].Reason.Name(), Text: x.gapText(&gaps[j])}
 		}
 		switch {
@@ -276,7 +402,7 @@ func (x *lookup) refusal(pc uint64) string {
 // gapText returns why SFrame cannot express a row of the CFI.
 func (x *lookup) gapText(g *translate.Gap) string {
 	text := fmt.Sprintf("cannot be expressed in SFrame V%d: %v", x.version, g.Reason)
-	if rule := x.words.Rule(g); rule != "" {
+	if rule := x.cfiRule(g); rule != "" {
 		text += fmt.Sprintf(" (%v %s)", g.Column, rule)
 	}
 	if g.Err != nil {

@@ -2,6 +2,7 @@ package lookup_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -11,10 +12,13 @@ import (
 	"cfi2sframe/cmd/cfi2sframe/internal/lookup"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/plain"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -53,7 +57,10 @@ type printedRow struct {
 // fullColumn matches a number that fills its column, so that no space separates it from the next column.
 var fullColumn = regexp.MustCompile(`([0-9]\)?)([uc(])`)
 
-var registerWord = regexp.MustCompile(`\b(r[0-9]+)\+0\b`)
+// registerWord matches a register without an offset, which V2 prints without +0.
+var registerWord = regexp.MustCompile(`\b([rxf][0-9]+|[rs]p|fp|r[a-d]x|r[sd]i)\+0\b`)
+
+var numbered = regexp.MustCompile(`\br[0-9]+`)
 
 // sframeRows returns the rows that objdump prints, except those of PC-mask FDEs.
 func sframeRows(t *testing.T, printed string) (rows []printedRow) {
@@ -88,6 +95,9 @@ func asPrinted(r *report.PCRow, fixed string) string {
 		return "RA undefined"
 	}
 	plain := func(rule string) string {
+		if rule == "unchanged" {
+			return "u"
+		}
 		if at, ok := strings.CutPrefix(rule, "*"); ok && strings.HasPrefix(at, "(c") {
 			return strings.Trim(at, "()")
 		} else if ok {
@@ -107,8 +117,12 @@ func asPrinted(r *report.PCRow, fixed string) string {
 
 // TestLookupObjdump looks up the first and the last pc of each row that objdump prints.
 func TestLookupObjdump(t *testing.T) {
-	for _, v := range []struct{ abi, prefix, fixed string }{
-		{"amd64", "", "c-8"}, {"aarch64", "aarch64-linux-gnu-", ""}, {"s390x", "s390x-linux-gnu-", ""},
+	for _, v := range []struct {
+		abi, prefix, fixed string
+		id                 sframe.ABI
+	}{
+		{"amd64", "", "c-8", sframe.AMD64Little}, {"aarch64", "aarch64-linux-gnu-", "", sframe.AArch64Little},
+		{"s390x", "s390x-linux-gnu-", "", sframe.S390XBig},
 	} {
 		objdump := peer.Tool(t, "sid", v.prefix+"objdump")
 		compared := 0
@@ -138,9 +152,10 @@ func TestLookupObjdump(t *testing.T) {
 					} else {
 						text = strings.Replace(text, " U", " u", 1)
 					}
-					if version == sframe.V2 { // V2 encodes a register as a word without an offset
-						got = registerWord.ReplaceAllString(got, "$1")
-					}
+					text = numbered.ReplaceAllStringFunc(text, func(r string) string { // objdump prints DWARF numbers
+						return arch.OfABI(v.id).Register(uint64(must.Get(strconv.Atoi(r[1:]))(t)))
+					})
+					got, text = registerWord.ReplaceAllString(got, "$1"), registerWord.ReplaceAllString(text, "$1")
 					if got != text || p.Row.Begin != want.begin || p.Row.End != want.end {
 						t.Fatalf("%s, V%d, %#x: %+v, %q; objdump prints %+v", path, version, p.PC, p.Row, got, want)
 					}
@@ -150,6 +165,74 @@ func TestLookupObjdump(t *testing.T) {
 		}
 		if compared < 50 {
 			t.Errorf("%s: %d pcs were compared", v.abi, compared)
+		}
+	}
+}
+
+// computed matches expressions and rules relative to SP and FP, which rows of .sframe can express differently.
+var computed = regexp.MustCompile(`exp |(RA|FP) (\*\((sp|fp)|c\+)`)
+
+// TestLookupSameText expects the same text for a row of .sframe and for the row of the CFI that it encodes. Ranges may
+// differ, since functions can share rows.
+func TestLookupSameText(t *testing.T) {
+	for _, abi := range []string{"amd64", "aarch64", "s390x"} {
+		compared := 0
+		for _, path := range subjects(t, abi) {
+			out := filepath.Join(t.TempDir(), "out")
+			_, err := files.Convert(t.Context(), path, out, files.Options{Work: files.Add(convert.Options{Force: true}, "")})
+			if err != nil || filepath.Base(path) == "racolumn" { // unusual return address registers
+				continue
+			}
+			var pcs []uint64
+			p := must.Get(files.OpenProgram(t.Context(), out, files.Sources{}))(t)
+			for fn := range must.Get(p.CFI())(t).Functions() {
+				for row := range fn.Rows() {
+					pcs = append(pcs, row.Begin)
+				}
+			}
+			p.Close()
+			ofCFI := lookUp(t, out, pcs, true)
+			for i, p := range lookUp(t, out, pcs, false) {
+				want := ofCFI[i].Row
+				if p.Row == nil || p.Row.Outermost || want.SP != "" || computed.MatchString(want.String()) {
+					continue
+				}
+				if got := p.Row.String(); got != want.String() {
+					t.Errorf("%s, %#x: %s; CFI: %v", path, p.PC, got, want)
+				}
+				compared++
+			}
+		}
+		if compared < 50 {
+			t.Errorf("%s: %d rows were compared", abi, compared)
+		}
+	}
+}
+
+// TestLookupManyRows asks for functions with as many rows as the limit, and with one more.
+func TestLookupManyRows(t *testing.T) {
+	for n, want := range map[int]string{4096: "", 4097: "lib_a: more than 4096 rows; use an address, or dump"} {
+		p := elftest.Patch(t.Fatalf, testfile.Read(t, "../../../../testdata/bin/amd64/pltlib.so"))
+		text := p.Code(n)
+		var f elftest.Frames
+		var program []byte
+		for i := range n - 1 { // DW_CFA_advance_loc: 1, DW_CFA_def_cfa_offset: 16 or 24
+			program = append(program, 0x41, 0x0e, byte(16+8*(i%2)))
+		}
+		f.FDE(f.CIE(elftest.Sound...), text, uint64(n), program...)
+		p.Contents(".eh_frame", f.B)
+		at := int(p.U64(p.Section(".dynsym") + elftest.ShOff))
+		for p.U64(at+8) != text { // Elf64_Sym: st_value at 8, st_size at 16
+			at += 24
+		}
+		p.Put64(at+16, uint64(n))
+		path := filepath.Join(t.TempDir(), "many")
+		must.Do(t, os.WriteFile(path, p.B, 0o600))
+		in := must.Get(files.OpenProgram(t.Context(), path, files.Sources{}))(t)
+		l, err := lookup.Lookup(in, []string{"lib_a"}, true)
+		in.Close()
+		if got := fmt.Sprint(err); err != nil && got != want || err == nil && (want != "" || len(l.PCs) != n) {
+			t.Errorf("%d rows: %v, error %v, want %q", n, l, err, want)
 		}
 	}
 }

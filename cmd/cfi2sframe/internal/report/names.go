@@ -259,10 +259,10 @@ const (
 	writtenByte   = 16
 )
 
-// Find returns the addresses of the functions with the given name, which may be mangled, or demangled with or without
-// parameters. The debug file may be nil.
-func Find(f, debug *elffile.File, name string) ([]uint64, error) {
-	var found []uint64
+// Find returns the functions with the given name, which may be mangled, or demangled with or without parameters. Labels
+// have no size. The debug file may be nil.
+func Find(f, debug *elffile.File, name string) ([]elffile.Span, error) {
+	var found []elffile.Span
 	unread := maxFound
 	path, _, _ := strings.Cut(name, "(")
 	// Identifiers also occur in the mangled name, except perhaps those of template arguments.
@@ -293,14 +293,16 @@ func Find(f, debug *elffile.File, name string) ([]uint64, error) {
 			same = text == name
 		}
 		if same {
-			found = append(found, s.Value)
+			found = append(found, elffile.Span{Begin: s.Value, End: s.Value + s.Size})
 		}
 	})
 	if unread <= 0 && found == nil {
 		return nil, errors.New("the symbol table has too many bytes of names to search; use an address")
 	}
-	slices.Sort(found)
-	return slices.Compact(found), nil
+	slices.SortFunc(found, func(a, b elffile.Span) int {
+		return cmp.Or(cmp.Compare(a.Begin, b.Begin), cmp.Compare(b.End, a.End))
+	})
+	return slices.CompactFunc(found, func(a, b elffile.Span) bool { return a.Begin == b.Begin }), nil
 }
 
 // A Place is the location of a function, for display.
