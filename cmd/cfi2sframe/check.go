@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -56,7 +57,7 @@ func (c *call) checkCommand() *cobra.Command {
 		if err := c.distinctInputs(&s.reporting, args); err != nil {
 			return c.usageError(err)
 		}
-		unread := 0
+		var unread []*report.Failed
 		if s.setGiven(args); s.recursive {
 			args, unread = c.walk(args, s.destination(c.stdout, "standard output"), s.quiet)
 		}
@@ -176,8 +177,16 @@ const warnInferred = "some rows are for code without CFI; if the section was mad
 	"--infer"
 
 // check compares the .sframe of each file with the CFI, prints the mismatches, and returns the exit status.
-func (c *call) check(s *checkSettings, paths []string, unread int) int {
-	sum := checkTotals{failed: unread, skipped: make(map[convert.Reason]int)}
+func (c *call) check(s *checkSettings, paths []string, unread []*report.Failed) int {
+	sum := checkTotals{failed: len(unread), skipped: make(map[convert.Reason]int)}
+	fail := func(f *report.Failed) {
+		if s.form == "json" {
+			_ = report.WriteJSON(c.out, f) // run reports errors of standard output
+		}
+	}
+	for _, f := range unread {
+		fail(f)
+	}
 	for i, path := range paths {
 		var checked *report.Check
 		var why convert.Reason
@@ -186,7 +195,16 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 			checked, why, err = s.compare(c.ctx, path)
 		}
 		if errors.Is(err, context.Canceled) {
+			for _, path := range paths[i:] {
+				fail(report.NewFailed(path, errors.New("interrupted, not checked")))
+			}
 			return printInterrupted(c.ctx, c.stderr, paths[i:], "not checked")
+		}
+		if err != nil {
+			err = explain(path, err, true)
+		}
+		if checked != nil {
+			checked.Error = s.failure(checked, err)
 		}
 		if checked != nil || why != "" && err == nil {
 			if printed := printChecked(s, c.out, path, why, checked, len(paths) == 1); err == nil {
@@ -195,18 +213,19 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 		}
 		switch {
 		case err != nil:
-			complain(c.stderr, path, explain(path, err, true))
+			complain(c.stderr, path, err)
+			if checked == nil {
+				fail(report.NewFailed(path, err))
+			}
 			sum.failed++
 		case why != "":
 			sum.skipped[why]++
 		case len(checked.Mismatches) > 0 || checked.Refused != "":
 			sum.wrong++
+		case checked.Error != "":
+			complain(c.stderr, path, errors.New(checked.Error))
+			sum.short++
 		default:
-			if below := s.shortfall(&checked.Amounts); below != "" {
-				complain(c.stderr, path, errors.New(below))
-				sum.short++
-				continue
-			}
 			sum.correct++
 		}
 	}
@@ -214,7 +233,11 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 		fmt.Fprint(c.out, &sum)
 	}
 	if s.require && sum.numSkipped() == len(paths) {
-		fmt.Fprintln(c.stderr, "cfi2sframe: --require: no program or shared library was found")
+		err := errors.New("no program or shared library was found")
+		complain(c.stderr, "--require", err)
+		for _, path := range slices.Sorted(maps.Keys(s.given)) {
+			fail(report.NewFailed(path, err))
+		}
 		sum.failed++
 	}
 	switch {
@@ -228,6 +251,19 @@ func (c *call) check(s *checkSettings, paths []string, unread int) int {
 		return exitSkipped
 	}
 	return exitDone
+}
+
+// failure returns why a file fails the check, or "".
+func (s *checkSettings) failure(c *report.Check, err error) string {
+	switch {
+	case err != nil:
+		return report.PrintableMessage(err.Error())
+	case c.Refused != "":
+		return report.PrintableMessage(s.refusal(c.Refused))
+	case len(c.Mismatches) > 0:
+		return fmt.Sprintf("mismatches: %d", len(c.Mismatches))
+	}
+	return s.shortfall(&c.Amounts)
 }
 
 // checkTotals counts the checked files by result.

@@ -101,14 +101,14 @@ func (c *call) convert(s *conversion, cmd *cobra.Command, args []string) error {
 	if err := s.validate(cmd, args); err != nil {
 		return err
 	}
-	unread := 0
+	var unread []*report.Failed
 	if s.setGiven(args); s.recursive {
 		s.files, unread = c.walk(args, s.destination(s.stream(c.stdout, c.stderr)), s.quiet)
 	}
 	if err := s.distinct(c.stdout, c.stderr); err != nil {
 		return c.usageError(err)
 	}
-	w := &work{settings: s, console: console{c.stdout, c.stderr}, errors: unread}
+	w := &work{settings: s, console: console{c.stdout, c.stderr}, unread: unread}
 	c.status = w.run(c.ctx)
 	return nil
 }

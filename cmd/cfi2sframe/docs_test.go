@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,6 +84,100 @@ func TestDocs(t *testing.T) {
 		if len(commands) < 10 {
 			t.Errorf("%s has %d commands", name, len(commands))
 		}
+	}
+}
+
+// TestDocsFilters runs all jq commands of the documents on the reports that they are for. The trees contain correct,
+// skipped, damaged and failing files. The output must name these files; a command with -e must fail if a file failed.
+func TestDocsFilters(t *testing.T) {
+	peer.Look(t, "jq")
+	type filter struct{ report, jq string }
+	var filters []filter
+	for _, path := range append(must.Get(filepath.Glob("../../docs/*.md"))(t), "../../README.md") {
+		reports := make(map[string]string) // commands, by the file that they write
+		for line := range strings.Lines(string(testfile.Read(t, path))) {
+			line = strings.TrimPrefix(strings.TrimSpace(line), "$ ")
+			if m := regexp.MustCompile(`^(cfi2sframe .*) >(\S+\.json)$`).FindStringSubmatch(line); m != nil {
+				reports[m[2]] = regexp.MustCompile(` (build|/usr/bin)$`).ReplaceAllString(m[1], " tree")
+			}
+			if m := regexp.MustCompile(`^(jq .*) (\S+\.json)$`).FindStringSubmatch(line); m != nil {
+				filters = append(filters, filter{reports[m[2]], m[1]})
+			} else if strings.HasPrefix(line, "jq ") {
+				t.Errorf("%s: no test runs %s", path, line)
+			}
+		}
+	}
+	bin := must.Get(filepath.Abs(fixtures))(t)
+	t.Setenv("PATH", filepath.Dir(tool(t))+":"+os.Getenv("PATH"))
+	const percent, failing = `(?m)^[0-9.]+ % (\S+)$|^.*$`, `(?m)^(\S+): \S.*$|^.*$`
+	kinds := make(map[string]bool)
+	for _, tt := range []struct {
+		make, report string
+		bad          []string
+	}{
+		{"true", "", nil},
+		{"cp $BIN/prologue plain", "check", []string{"plain"}},
+		{"cp $BIN/prologue cut; truncate -s 1000 cut", "", []string{"cut"}},
+		{`cfi2sframe -q --format 2 $BIN/prologue -o wrong; printf '\020' | dd bs=1 seek=4166 count=1 conv=notrunc of=wrong`,
+			"check", []string{"wrong"}},
+		{`cp ok "$(printf 'a\376')"; cp $BIN/prologue cut; truncate -s 1000 cut; cp cut "$(printf 'cut\376')"`, "",
+			[]string{"cut", `"tree/cut\xfe"`}},
+		{"rm ok", "check", []string{"tree"}},
+	} {
+		for _, f := range filters {
+			dir := t.TempDir()
+			run := func(command string) (string, int) {
+				cmd := exec.Command("sh", "-c", command)
+				cmd.Dir, cmd.Env = dir, append(os.Environ(), "BIN="+bin)
+				out, err := cmd.Output()
+				if err != nil && cmd.ProcessState == nil {
+					t.Fatal(err)
+				}
+				return string(out), cmd.ProcessState.ExitCode()
+			}
+			run(`mkdir tree && cd tree && cfi2sframe -q $BIN/prologue -o ok && echo '#!/bin/sh' >script && ` + tt.make)
+			_, failed := run(f.report + " >report")
+			out, status := run(f.jq + " report")
+			var bad []string
+			if tt.report == "" || strings.Contains(f.report, " "+tt.report+" ") {
+				for _, name := range tt.bad {
+					if !strings.Contains(name, "tree") {
+						name = "tree/" + name
+					}
+					bad = append(bad, name)
+				}
+			}
+			if (failed != 0) != (bad != nil) {
+				t.Errorf("%s: status %d of %s, files %q", tt.make, failed, f.report, bad)
+			}
+			names := func(pattern string) (found []string) {
+				for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(strings.TrimSpace(out), -1) {
+					if m[0] != "" {
+						found = append(found, m[1])
+					}
+				}
+				return found
+			}
+			ok := false
+			switch {
+			case strings.Contains(f.jq, " -e "):
+				kinds["gate"] = true
+				ok = out == fmt.Sprintln(bad == nil) && (status == 0) == (bad == nil)
+			case strings.Contains(f.jq, "select(.error)"):
+				kinds["errors"] = true
+				ok = slices.Equal(names(failing), bad)
+			case strings.Contains(f.jq, "_percent"):
+				kinds["percent"] = true
+				found := names(percent)
+				ok = !slices.Contains(found, "") && slices.Contains(found, "tree/ok") != strings.Contains(tt.make, "rm ok")
+			}
+			if !ok {
+				t.Errorf("%s: %s, status %d, prints\n%s", tt.make, f.jq, status, out)
+			}
+		}
+	}
+	if len(kinds) != 3 {
+		t.Errorf("filters of %d kinds: %q", len(kinds), filters)
 	}
 }
 

@@ -181,7 +181,7 @@ func TestMounted(t *testing.T) {
 
 	for form, want := range map[string]string{
 		"text": at("busy") + ": not replaced: device or resource busy\n",
-		"json": `"kept":"failed","why":"device or resource busy"}` + "\n",
+		"json": `"error":"device or resource busy"}` + "\n",
 		"html": "not replaced: device or resource busy",
 	} {
 		expectRun(t, exitError, "cfi2sframe: "+at("busy")+": device or resource busy\n", io.Discard, "--in-place",

@@ -77,7 +77,8 @@ func explain(path string, err error, recursive bool) error {
 	if store := (*files.StoreError)(nil); errors.As(err, &store) {
 		return fmt.Errorf("%w; 'cfi2sframe detach FILE -o %s' adds one", err, store.Directory)
 	}
-	if bytes.HasPrefix(head[:n], []byte(elf.ELFMAG)) && errors.Is(err, sframe.ErrNone) && !errors.Is(err, convert.ErrEmpty) {
+	if bytes.HasPrefix(head[:n], []byte(elf.ELFMAG)) && errors.Is(err, sframe.ErrNone) &&
+		!errors.Is(err, convert.ErrEmpty) {
 		return fmt.Errorf("%w; 'cfi2sframe FILE -o OUT' adds one", err)
 	}
 	return err

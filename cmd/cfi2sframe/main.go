@@ -119,10 +119,11 @@ func printInterrupted(ctx context.Context, stderr io.Writer, files []string, wha
 
 // complain prints an error, preceded by the name of the file or step that it concerns.
 func complain(w io.Writer, about string, err error) {
+	name := report.Printable(about)
 	if about == "" {
-		about = `""`
+		name = `""`
 	}
-	fmt.Fprintf(w, "cfi2sframe: %s: %s\n", report.Printable(about), report.PrintableMessage(err.Error()))
+	fmt.Fprintf(w, "cfi2sframe: %s: %s\n", name, report.PrintableMessage(err.Error()))
 }
 
 // An output is a writer whose errors name it.

@@ -20,7 +20,9 @@ type reporter struct {
 	to    io.Writer          // destination of out
 	file  *outfile.File      // the file of --report-file, or nil
 	html  bool               // one page on all files, written at the end
-	pages []*report.Coverage // of this page
+	json  bool               // a line of JSON for each file
+	pages []*report.Coverage // of the page
+	fails []*report.Failed   // files with errors, for the page
 	sync  bool               // wait until the file is on the disk
 	said  bool               // the report is not empty
 	rows  int                // lines of the list of files
@@ -52,6 +54,19 @@ func (r *reporter) close() {
 	}
 }
 
+// fail reports a file with an error. Text reports omit it, because standard error names the file. flush returns errors.
+func (r *reporter) fail(f *report.Failed) {
+	switch {
+	case r.json:
+		_ = report.WriteJSON(r.out, f)
+	case r.html:
+		r.fails = append(r.fails, f)
+	default:
+		return
+	}
+	r.said = true
+}
+
 // flush writes everything reported so far, and returns errors.
 func (r *reporter) flush() error {
 	err := r.out.Flush()
@@ -74,7 +89,7 @@ func (r *reporter) finish(line string) error {
 		}
 	}
 	if r.html {
-		if err := report.HTML(r.out, r.pages, thisVersion()); err != nil {
+		if err := report.HTML(r.out, r.pages, r.fails, thisVersion()); err != nil {
 			return outfile.Plain(err)
 		}
 	}

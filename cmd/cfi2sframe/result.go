@@ -67,6 +67,13 @@ func (r *result) options(s *conversion, path string) files.Options {
 	return opt
 }
 
+// setError adds why nothing was written to the reports.
+func (r *result) setError(err error) {
+	for _, c := range r.coverage {
+		c.Error = report.PrintableMessage(err.Error())
+	}
+}
+
 // setNames adds the names of input and output to the reports, after the conversion.
 func (r *result) setNames(j *files.Job) {
 	if j.Result == nil {

@@ -37,7 +37,7 @@ func (w *work) wasRemoved(res *files.Result) bool {
 func (w *work) reportJSON(j *files.Job) error {
 	in, res, reports := j.In, j.Result, w.results[j]
 	if w.wasRemoved(res) {
-		gone := report.Removed{
+		gone := &report.Removed{
 			Schema: report.Schema, File: in, Output: w.settings.output, Removed: true, Unsigned: res.Unsigned,
 		}
 		if w.settings.inPlace {
@@ -65,7 +65,7 @@ func (w *work) reportJSON(j *files.Job) error {
 		if k.Member != "" {
 			name = fmt.Sprintf("%s(%s)", in, k.Member)
 		}
-		kept := report.Kept{Schema: report.Schema, File: name, Kept: string(k.Reason), Why: whyKept(k)}
+		kept := &report.Kept{Schema: report.Schema, File: name, Kept: string(k.Reason), Why: whyKept(k)}
 		if err := report.WriteJSON(w.report.out, kept); err != nil {
 			return err
 		}

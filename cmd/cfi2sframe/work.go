@@ -31,10 +31,11 @@ type work struct {
 	batch         files.Batch
 	results       map[*files.Job]*result // for jobs of the batch, and for jobs announced early
 	report        *reporter
-	tally         tally // of finished files
-	errors, short int   // files that failed, and files with too little coverage
-	all           int   // files
-	many          bool  // several files
+	tally         tally            // of finished files
+	unread        []*report.Failed // directories and files that could not be listed
+	errors, short int              // files that failed, and files with too little coverage
+	all           int              // files
+	many          bool             // several files
 	interrupted   bool
 	machine       bool // a file failed because of a system error
 }
@@ -47,13 +48,17 @@ func (w *work) begin() (err error) {
 		complain(w.stderr, "report", err)
 		return err
 	}
-	w.report.html = w.settings.form == "html"
+	w.report.html, w.report.json = w.settings.form == "html", w.settings.form == "json"
+	for _, f := range w.unread {
+		w.report.fail(f)
+	}
 	w.results = make(map[*files.Job]*result)
 	return nil
 }
 
 // run converts files, and returns the exit status.
 func (w *work) run(ctx context.Context) int {
+	w.errors = len(w.unread)
 	if w.begin() != nil {
 		return exitError
 	}
@@ -83,9 +88,13 @@ func (w *work) run(ctx context.Context) int {
 		if !last && !w.batch.Full(w.settings.to) {
 			continue
 		}
-		if err := w.finishBatch(ctx, last); err != nil {
-			w.printStopped(len(w.settings.files) - 1 - i)
+		rest := w.settings.files[i+1:]
+		if err := w.finishBatch(ctx, last, rest); err != nil {
+			w.printStopped(len(rest))
 			return exitError
+		}
+		if last {
+			break
 		}
 	}
 	return w.finishReport(ctx, w.summary(&w.tally))
@@ -117,8 +126,11 @@ func (w *work) announce(ctx context.Context, in string) {
 func (w *work) finishReport(ctx context.Context, lines string) int {
 	r := w.report
 	var err error
-	if !r.ended && (r.file != nil || !w.interrupted) {
+	switch {
+	case !r.ended && (r.file != nil || !w.interrupted):
 		err = r.finish(lines)
+	case w.interrupted:
+		err = r.flush()
 	}
 	if err == nil && (r.said || w.errors == 0) { // otherwise the report is empty
 		err = r.commit()
@@ -159,7 +171,7 @@ func (w *work) printStopped(left int) {
 
 // finishBatch reports on the files of the batch, then replaces them. If the report cannot be written, no file is
 // replaced, and the run ends.
-func (w *work) finishBatch(ctx context.Context, last bool) error {
+func (w *work) finishBatch(ctx context.Context, last bool, rest []string) error {
 	defer func() {
 		for _, j := range w.batch.Jobs {
 			delete(w.results, j)
@@ -167,7 +179,7 @@ func (w *work) finishBatch(ctx context.Context, last bool) error {
 		w.batch.Reset()
 	}()
 	w.batch.Finish(ctx)
-	broken := w.reportBatch(last)
+	broken := w.reportBatch(last, rest)
 	named := false
 	for _, j := range w.batch.Jobs {
 		if broken != nil && j.Err == nil {
@@ -201,13 +213,15 @@ func (w *work) finishBatch(ctx context.Context, last bool) error {
 	return broken
 }
 
-// listUnreplaced appends to the file of --report-file a list of the files that were reported but not replaced.
+// listUnreplaced completes a report with the files that were reported but not replaced.
 func (w *work) listUnreplaced(kept []*files.Job) error {
 	r := w.report
 	switch {
-	case r.file == nil || r.file.Stream():
+	case r.file == nil:
+		return r.flush()
+	case r.file.Stream():
 		return nil // the messages on standard error name these files
-	case w.tally.done == 0 && len(w.tally.stay) == 0 && w.short == 0:
+	case w.settings.form == "text" && w.tally.done == 0 && len(w.tally.stay) == 0 && w.short == 0:
 		r.said = false // nothing is left to report
 		return nil
 	}
@@ -216,12 +230,7 @@ func (w *work) listUnreplaced(kept []*files.Job) error {
 		if errors.Is(j.Err, context.Canceled) {
 			why = "interrupted"
 		}
-		switch w.settings.form {
-		case "json":
-			k := report.Kept{Schema: report.Schema, File: j.In, Kept: "failed", Why: why}
-			if err := report.WriteJSON(r.out, k); err != nil {
-				return outfile.Plain(err)
-			}
+		switch w.settings.form { // printError has added the lines of JSON
 		case "html":
 			for _, c := range w.results[j].coverage {
 				c.Warnings = append(c.Warnings, "not replaced: "+why)
@@ -236,8 +245,9 @@ func (w *work) listUnreplaced(kept []*files.Job) error {
 	return r.flush()
 }
 
-// reportBatch reports on the files of the batch and prints their errors so far, in order.
-func (w *work) reportBatch(last bool) (broken error) {
+// reportBatch reports on the files of the batch and prints their errors so far, in order. After the last batch, the rest
+// of the files are not converted, because of an interrupt.
+func (w *work) reportBatch(last bool, rest []string) (broken error) {
 	ready := w.tally
 	ready.stay = maps.Clone(ready.stay)
 	for _, j := range w.batch.Jobs {
@@ -253,6 +263,11 @@ func (w *work) reportBatch(last bool) (broken error) {
 			w.printError(j)
 		}
 	}
+	if last {
+		for _, in := range rest {
+			w.complainAbout(in, context.Canceled)
+		}
+	}
 	// A report file or page is complete before the last files are replaced.
 	if last && (w.report.file != nil || w.settings.form == "html") {
 		broken = cmp.Or(broken, w.report.finish(w.summary(&ready)))
@@ -263,6 +278,7 @@ func (w *work) reportBatch(last bool) (broken error) {
 // reportRefused reports on a file with too little coverage, and prints the largest gaps.
 func (w *work) reportRefused(j *files.Job) error {
 	w.report.said = true
+	w.results[j].setError(j.Err)
 	var err error
 	if !w.isList() { // a list has no row for refused files; the error states the percentage
 		err = w.reportOn(j)
@@ -316,6 +332,9 @@ func (w *work) complainAbout(in string, err error) {
 		err = better
 	}
 	complain(w.stderr, in, err)
+	if !w.report.json || !errors.Is(err, files.ErrRefused) { // otherwise the line of the coverage has the error
+		w.report.fail(report.NewFailed(in, err))
+	}
 }
 
 // A console holds the output streams of a verb.
@@ -388,12 +407,13 @@ func reasons(what string, counts map[convert.Reason]int) string {
 }
 
 // walk returns the paths with each directory replaced by the regular files below it, sorted by name. walk prints
-// errors, and returns their number. It does not follow symbolic links, enter other file systems such as /proc, or
+// errors, and returns them. It does not follow symbolic links, enter other file systems such as /proc, or
 // return an earlier report that this run replaces.
-func (c *call) walk(paths []string, to *destination, quiet bool) (found []string, failed int) {
+func (c *call) walk(paths []string, to *destination, quiet bool) (found []string,
+	failed []*report.Failed) {
 	fail := func(name string, err error) {
 		complain(c.stderr, name, outfile.Plain(err))
-		failed++
+		failed = append(failed, report.NewFailed(name, outfile.Plain(err)))
 	}
 	for _, path := range paths {
 		info, err := os.Stat(path)

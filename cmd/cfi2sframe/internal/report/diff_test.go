@@ -108,8 +108,8 @@ func TestWriteErrors(t *testing.T) {
 		"text":                    func(w io.Writer) error { return c.Text(w, -1) },
 		"JSON":                    func(w io.Writer) error { return report.WriteJSON(w, c) },
 		"JSON of a kept file":     func(w io.Writer) error { return report.WriteJSON(w, kept) },
-		"HTML":                    func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c}, "") },
-		"HTML of several reports": func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c, c}, "") },
+		"HTML":                    func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c}, nil, "") },
+		"HTML of several reports": func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c, c}, nil, "") },
 	} {
 		var whole bytes.Buffer
 		if err := write(&whole); err != nil {

@@ -22,11 +22,11 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 	return page.Template(pageText, functions)
 })
 
-// HTML writes a self-contained page with the result for each file, gaps by reason, and a sortable table of all gaps.
-// Names come from files that may be hostile. The argument maker is the program's name and version.
-func HTML(w io.Writer, files []*Coverage, maker string) error {
+// HTML writes a self-contained page with the result for each file, gaps by reason, a sortable table of all gaps, and the
+// files with errors. Names come from files that may be hostile. The argument maker is the program's name and version.
+func HTML(w io.Writer, files []*Coverage, failed []*Failed, maker string) error {
 	out := bufio.NewWriter(w)
-	if err := pageTemplate().Execute(out, newPage(files, maker)); err != nil {
+	if err := pageTemplate().Execute(out, newPage(files, failed, maker)); err != nil {
 		return err
 	}
 	return out.Flush()
@@ -40,7 +40,7 @@ type pageData struct {
 	Files   []pageFile
 	Shown   []pageFile // files with a section on the page
 
-	FileTable, Gaps, Sections, Functions page.Table
+	Failed, FileTable, Gaps, Sections, Functions page.Table
 
 	GapsOmitted, FunctionsOmitted int
 }
@@ -58,7 +58,8 @@ const maxShown = 1000
 
 // The columns of the tables, in the order of the cells that the row methods return.
 var (
-	fileColumns = page.Columns(
+	failedColumns = page.Columns("File", "name", "Error", "text")
+	fileColumns   = page.Columns(
 		"File", "file", "Unwindable", "number", "Not unwindable", "number", "Not covered", "number", "No CFI", "number",
 		"Code", "number", ".sframe", "number", "ABI", "text", "Format", "number",
 	)
@@ -75,7 +76,7 @@ var (
 	)
 )
 
-func newPage(files []*Coverage, maker string) *pageData {
+func newPage(files []*Coverage, failed []*Failed, maker string) *pageData {
 	title := "SFrame coverage of " + plural(len(files), "file")
 	if len(files) == 1 {
 		title = "SFrame coverage of " + Printable(files[0].File)
@@ -97,6 +98,13 @@ func newPage(files []*Coverage, maker string) *pageData {
 	}
 	p.Shown = p.Files[:min(len(files), maxShown)]
 	p.tables()
+	var rows [][]string
+	for _, f := range failed {
+		rows = append(rows, []string{Printable(f.File), f.Error})
+	}
+	p.Failed = p.Data.Add(page.Table{
+		ID: "failed", Caption: "Files with errors", Noun: "files", Columns: failedColumns,
+	}, rows)
 	return p
 }
 

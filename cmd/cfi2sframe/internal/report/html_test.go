@@ -3,9 +3,11 @@ package report_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,7 +23,7 @@ import (
 func page(t *testing.T, files ...*report.Coverage) string {
 	t.Helper()
 	var b bytes.Buffer
-	must.Do(t, report.HTML(&b, files, "some <tool>"))
+	must.Do(t, report.HTML(&b, files, nil, "some <tool>"))
 	return b.String()
 }
 
@@ -136,6 +138,22 @@ func TestHTMLSummary(t *testing.T) {
 	for _, w := range []string{"SFrame coverage 2 files", "prog 99.99 % unwindable", "other 72.50 % unwindable"} {
 		if !strings.Contains(text, w) {
 			t.Errorf("two files: no %q in\n%s", w, text)
+		}
+	}
+}
+
+// TestHTMLFailed expects a table of files with errors, even if there are no others.
+func TestHTMLFailed(t *testing.T) {
+	failed := []*report.Failed{report.NewFailed("a\xfe", errors.New("is cut")), report.NewFailed("b<", errors.New("x"))}
+	for _, files := range [][]*report.Coverage{nil, {fullCoverage()}} {
+		var b bytes.Buffer
+		must.Do(t, report.HTML(&b, files, failed, ""))
+		want := [][]string{{`"a\xfe"`, "is cut"}, {"b<", "x"}}
+		if got := pageRows(t, b.String(), "failed"); !reflect.DeepEqual(got, want) {
+			t.Errorf("%d files: rows %q, want %q", len(files), got, want)
+		}
+		if text := visible(b.String()); !strings.Contains(text, `Failed Files with errors`) {
+			t.Errorf("%d files: no table in %s", len(files), text)
 		}
 	}
 }

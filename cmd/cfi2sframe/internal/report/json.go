@@ -4,6 +4,10 @@ import (
 	_ "embed"
 	"encoding/json"
 	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 )
 
 // JSON Schemas (2020-12) of Diff and of all other reports. They document every field.
@@ -14,7 +18,8 @@ var (
 	DiffJSONSchema string
 )
 
-// WriteJSON writes a report as one line of JSON (JSON Lines).
+// WriteJSON writes a report, given by a pointer, as one line of JSON (JSON Lines). It quotes strings in the report that
+// are not UTF-8.
 func WriteJSON(w io.Writer, report any) error {
 	switch r := report.(type) {
 	case *Coverage:
@@ -25,7 +30,33 @@ func WriteJSON(w io.Writer, report any) error {
 		r.Old.setPercents()
 		r.New.setPercents()
 	}
+	quoteStrings(reflect.ValueOf(report))
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(report)
+}
+
+// quoteStrings replaces strings that are not UTF-8, for example names of files, by Go string literals, as in the text
+// report. Strings that start with a quotation mark are also quoted, so that all names remain distinct.
+func quoteStrings(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		if s := v.String(); !utf8.ValidString(s) || strings.HasPrefix(s, `"`) {
+			v.SetString(strconv.Quote(s))
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			quoteStrings(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				quoteStrings(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			quoteStrings(v.Index(i))
+		}
+	}
 }

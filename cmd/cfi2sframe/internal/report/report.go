@@ -39,6 +39,19 @@ type Coverage struct {
 	EHHdr     uint64    `json:"eh_frame_hdr_size"`
 	Verified  bool      `json:"verified"`
 	MergedBy  []string  `json:"merged_by,omitempty"` // linkers that can merge the .sframe of this object
+	Error     string    `json:"error,omitempty"`     // why nothing was written although the translation succeeded
+}
+
+// Failed reports a file that could not be converted or checked, and has no Coverage or Check.
+type Failed struct {
+	Schema int    `json:"schema"`
+	File   string `json:"file"`
+	Error  string `json:"error"`
+}
+
+// NewFailed returns the report on a file with an error.
+func NewFailed(file string, err error) *Failed {
+	return &Failed{Schema, file, PrintableMessage(err.Error())}
 }
 
 // Kept reports an unchanged file or archive member that has no Coverage.
@@ -106,6 +119,7 @@ type Check struct {
 	Amounts
 	Padding    uint64     `json:"padding,omitempty"` // padding covered by the last rows of functions
 	Refused    string     `json:"refused,omitempty"` // why the reader given by --for ignores the section
+	Error      string     `json:"error,omitempty"`   // why the file fails the check, for example because of mismatches
 	Warnings   []string   `json:"warnings,omitempty"`
 	Mismatches []Mismatch `json:"mismatches"`
 	// With --infer: code whose CFI contradicts its instructions, and the number of bytes compared.

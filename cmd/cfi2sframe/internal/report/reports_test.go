@@ -2,10 +2,13 @@ package report_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/testkit/must"
@@ -43,6 +46,7 @@ func fullCoverage() *report.Coverage {
 		Malformed: report.Malformed{Count: 1, Errors: []string{".debug_frame+0x40: words"}},
 		MovedCode: 50, Unsigned: true, Notes: []string{"words"}, Warnings: []string{"words"},
 		Size: 100, EHFrame: 200, EHHdr: 12, Verified: true, MergedBy: []string{"GNU ld 2.46 and later", "mold 3"},
+		Error: "words",
 	}
 }
 
@@ -138,6 +142,40 @@ func TestFullJSON(t *testing.T) {
 		}
 		if want := testfile.Read(t, path); !bytes.Equal(b.Bytes(), want) {
 			t.Errorf("%s is\n%s; want\n%s", name, &b, want)
+		}
+	}
+}
+
+// TestJSONNames expects JSON to keep apart names that are not UTF-8, and to leave other names unchanged. Go's own
+// parser of string literals reads the escaped names.
+func TestJSONNames(t *testing.T) {
+	names := []string{
+		"a\xfe", "a\xff", "a\ufffd", `a\xfe`, `"a\xfe"`, `"`, "\xfe", "\u00fc\xfe\n", "\u00fc\n", "", "a\x1b\u2028",
+	}
+	seen := make(map[string]bool)
+	for _, name := range names {
+		var b bytes.Buffer
+		must.Do(t, report.WriteJSON(&b, &report.Coverage{
+			File: name, Gaps: []report.Gap{{Function: name}}, Uncovered: report.Uncovered{
+				Functions: []report.UncoveredFunction{{Symbol: name}}}, Warnings: []string{name},
+		}))
+		var c report.Coverage
+		must.Do(t, json.Unmarshal(b.Bytes(), &c))
+		for _, got := range []string{c.Gaps[0].Function, c.Uncovered.Functions[0].Symbol, c.Warnings[0]} {
+			if got != c.File {
+				t.Errorf("%q is %q and %q", name, got, c.File)
+			}
+		}
+		if seen[c.File] {
+			t.Errorf("%q: two names are %q", name, c.File)
+		}
+		seen[c.File] = true
+		read := c.File
+		if !utf8.ValidString(name) || strings.HasPrefix(name, `"`) {
+			read = must.Get(strconv.Unquote(c.File))(t)
+		}
+		if read != name {
+			t.Errorf("%q is %q", name, c.File)
 		}
 	}
 }

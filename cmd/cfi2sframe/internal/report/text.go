@@ -158,8 +158,9 @@ func inSection(name string) string {
 }
 
 // Printable quotes names with control characters, and with invalid UTF-8, which some terminals interpret as controls.
+// Names that start with a quotation mark are also quoted, so that all names remain distinct.
 func Printable(name string) string {
-	if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !utf8.ValidString(name) || strings.HasPrefix(name, `"`) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(name)
 	}
 	return name
