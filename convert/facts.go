@@ -1,8 +1,11 @@
 package convert
 
 import (
+	"debug/elf"
+
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -58,8 +61,19 @@ func (s *single) note(t *translation) {
 	}
 }
 
+// noteNoCFI records the facts about a file without CFI, so that reports can count its code.
+func (s *single) noteNoCFI() {
+	if _, abi, err := arch.Find(elf.Machine(s.f.Machine), s.f.Order); err == nil {
+		s.table = &cfi.Table{Machine: elf.Machine(s.f.Machine), Order: s.f.Order}
+		s.note(&translation{abi: abi, Result: &translate.Result{}})
+	}
+}
+
 // report completes the facts about a conversion and passes them to Run.Report.
 func (s *single) report(kept *Kept, unsigned bool) error {
+	if kept != nil && (kept.Reason == NoCFI || kept.Reason == NoCode) && s.member == "" && s.job.Report != nil {
+		s.noteNoCFI()
+	}
 	if s.facts == nil {
 		return nil
 	}

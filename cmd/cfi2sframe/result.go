@@ -59,12 +59,18 @@ func (r *result) options(s *conversion, path string) files.Options {
 		return nil
 	}
 	opt.Accept = func() string {
-		if len(r.coverage) == 0 {
+		if len(r.coverage) == 0 || r.isWithoutCFI() { // a minimum does not apply to skipped files
 			return ""
 		}
 		return s.minimums.shortfall(&report.Sum("", r.coverage).Amounts)
 	}
 	return opt
+}
+
+// isWithoutCFI reports whether the file is unchanged because it has no CFI.
+func (r *result) isWithoutCFI() bool {
+	return len(r.coverage) == 1 &&
+		(r.coverage[0].Kept == string(convert.NoCFI) || r.coverage[0].Kept == string(convert.NoCode))
 }
 
 // setError adds why nothing was written to the reports.

@@ -58,8 +58,8 @@ func (w *work) reportJSON(j *files.Job) error {
 		}
 	}
 	for _, k := range res.Kept {
-		if k.Reason == convert.Current || k.Reason == convert.NoRows { // included in the coverage report
-			continue
+		if k.Reason == convert.Current || k.Reason == convert.NoRows || reports.isWithoutCFI() {
+			continue // included in the coverage report
 		}
 		name := in
 		if k.Member != "" {
@@ -87,6 +87,12 @@ const shortList = 10
 // reportText reports on a file as text. Members of an archive are listed with -v only.
 func (w *work) reportText(j *files.Job) error {
 	in, res, reports := j.In, j.Result, w.results[j]
+	if reports.isWithoutCFI() {
+		if c := reports.coverage[0]; w.isList() && c.Code > 0 {
+			w.addRow(in, c)
+		}
+		reports = &result{}
+	}
 	if res.Stays != "" && w.all > 1 && !w.settings.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 {
 		return nil // the summary counts it
 	}

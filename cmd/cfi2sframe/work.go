@@ -343,7 +343,7 @@ type console struct{ stdout, stderr io.Writer }
 // A tally counts finished files.
 type tally struct {
 	done           int                    // changed files
-	report.Amounts                        // of changed files
+	report.Amounts                        // of changed files, and of files without CFI
 	size           uint64                 // of their .sframe
 	stay           map[convert.Reason]int // unchanged files
 }
@@ -352,6 +352,9 @@ type tally struct {
 func (t *tally) add(j *files.Job, r *result) {
 	if j.Result != nil && j.Result.Stays != "" {
 		t.addUnchanged(j.Result.Stays)
+		if r.isWithoutCFI() {
+			t.Amounts.Add(&r.coverage[0].Amounts)
+		}
 		return
 	}
 	t.done++

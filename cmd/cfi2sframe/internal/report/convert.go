@@ -113,11 +113,6 @@ func (c *Coverage) listGaps(d *convert.Details, limits *Limits) {
 	c.Notes = append(c.Notes, names.notes()...)
 }
 
-// WithoutCFI returns the number of bytes of code without CFI, excluding padding and start-up code.
-func (c *Coverage) WithoutCFI() uint64 {
-	return c.Uncovered.Bytes - c.Uncovered.Padding - c.Uncovered.Startup
-}
-
 // Compiled programs contain some assembly without CFI. The report warns if a file exceeds these limits.
 const (
 	maxWithoutCFI = 5   // percentage of the code
@@ -127,7 +122,7 @@ const (
 
 // withoutCFIWarning returns a warning if too much code has no CFI, otherwise "".
 func (c *Coverage) withoutCFIWarning(inferable bool) string {
-	n := c.WithoutCFI()
+	n := c.Uncovered.Bytes
 	inferable = inferable && c.Uncovered.Refused == nil && c.Inferred == 0
 	switch share := percent(n, c.Code); {
 	case n < minWithoutCFI || c.Code == 0:

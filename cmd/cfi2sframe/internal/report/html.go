@@ -149,7 +149,7 @@ func (p *pageData) tables() {
 			gaps = append(gaps, g.row(name))
 		}
 		for i := range c.Coverage.Uncovered.Sections {
-			if s := &c.Coverage.Uncovered.Sections[i]; s.Bytes > 0 {
+			if s := &c.Coverage.Uncovered.Sections[i]; s.Bytes+s.Padding+s.Startup > 0 {
 				sections = append(sections, s.row(name))
 			}
 		}
@@ -203,7 +203,7 @@ func (g *Gap) row(file string) []string {
 // row returns a row of the section table (sectionColumns).
 func (s *UncoveredSection) row(file string) []string {
 	return []string{
-		file, Printable(s.Name), fmt.Sprintf("%#x", s.Begin), decimal(s.Size), decimal(s.WithoutCFI()),
+		file, Printable(s.Name), fmt.Sprintf("%#x", s.Begin), decimal(s.Size), decimal(s.Bytes),
 		decimal(s.Startup), decimal(s.Padding),
 	}
 }

@@ -5,7 +5,7 @@ package report
 
 // Schema is the version of the JSON format, which report.schema.json describes. It changes when a field is removed or
 // changes its meaning, but not when one is added.
-const Schema = 2
+const Schema = 3
 
 // Coverage holds the result for one file. All sizes are in bytes.
 type Coverage struct {

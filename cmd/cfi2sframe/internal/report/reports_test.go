@@ -34,9 +34,9 @@ func fullCoverage() *report.Coverage {
 		}},
 		Omitted: 1,
 		Uncovered: report.Uncovered{
-			Bytes: 10, Padding: 3, Startup: 2, Omitted: 1,
+			Bytes: 5, Padding: 3, Startup: 2, Omitted: 1,
 			Sections: []report.UncoveredSection{{
-				Name: ".text", Begin: 4096, Size: 64, Bytes: 10, Padding: 3, Startup: 2,
+				Name: ".text", Begin: 4096, Size: 64, Bytes: 5, Padding: 3, Startup: 2,
 			}},
 			Functions: []report.UncoveredFunction{{Function: "g()", Symbol: "_Z1gv", Section: ".text",
 				Begin: 4, Size: 8, Bytes: 8, Reason: "code-indirect"}},

@@ -69,13 +69,13 @@ func TestStartup(t *testing.T) {
 			assembly := tt.machine + ".s"
 			// If no assembly is linked in, all code without CFI is start-up code.
 			whole := startupOf(t, compile("whole", "hello.c"))
-			if whole.WithoutCFI() != 0 || whole.Uncovered.Startup == 0 || len(whole.Uncovered.Functions) != 0 {
-				t.Errorf("without assembly: %d bytes, functions %v", whole.WithoutCFI(), whole.Uncovered.Functions)
+			if whole.Uncovered.Bytes != 0 || whole.Uncovered.Startup == 0 || len(whole.Uncovered.Functions) != 0 {
+				t.Errorf("without assembly: %d bytes, functions %v", whole.Uncovered.Bytes, whole.Uncovered.Functions)
 			}
 			for _, order := range [][]string{{"hello.c", assembly}, {assembly, "hello.c"}} {
 				for _, flag := range []string{"-g0", "-s"} {
 					got := startupOf(t, compile("prog", append(order, flag)...))
-					if n := got.WithoutCFI(); n < bareSize || n-bareSize >= alignment ||
+					if n := got.Uncovered.Bytes; n < bareSize || n-bareSize >= alignment ||
 						got.Uncovered.Startup != whole.Uncovered.Startup {
 						t.Errorf("%s %v: %d bytes without CFI, start-up code %d; want %d and %d", flag, order, n,
 							got.Uncovered.Startup, bareSize, whole.Uncovered.Startup)

@@ -113,14 +113,14 @@ func Causes(files []*Coverage, n int, withoutCFI bool) []string {
 		if !withoutCFI {
 			continue
 		}
-		unnamed := c.WithoutCFI()
+		unnamed := c.Uncovered.Bytes
 		for _, f := range c.Uncovered.Functions {
 			add(f.Bytes, f.String())
 			unnamed -= min(unnamed, f.Bytes)
 		}
 		for _, s := range c.Uncovered.Sections {
-			if bytes := s.WithoutCFI(); bytes > 0 && unnamed > 0 {
-				add(bytes, bytesOf(bytes)+" of code without CFI in "+Printable(s.Name))
+			if s.Bytes > 0 && unnamed > 0 {
+				add(s.Bytes, bytesOf(s.Bytes)+" of code without CFI in "+Printable(s.Name))
 			}
 		}
 	}

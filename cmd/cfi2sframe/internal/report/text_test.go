@@ -20,7 +20,7 @@ func TestTextWhole(t *testing.T) {
 	c.Reasons = append(c.Reasons, report.Reason{Name: "ra-rule", Text: "more words", Functions: 1, Ranges: 1, Bytes: 2})
 	c.Uncovered.Sections = append(c.Uncovered.Sections, report.UncoveredSection{Name: ".none"},
 		report.UncoveredSection{Name: ".more\n", Bytes: 1000})
-	c.Uncovered.Bytes = 1010
+	c.Uncovered.Bytes = 1005
 	c.Uncovered.Functions = append(c.Uncovered.Functions, report.UncoveredFunction{Begin: 0x2000, Size: 0x10, Bytes: 4})
 	c.Uncovered.Omitted = 1
 	c.Malformed = report.Malformed{Count: 5, Errors: []string{"first", "second\n"}}
@@ -107,8 +107,8 @@ func TestCauses(t *testing.T) {
 	partly.Uncovered.Sections = []report.UncoveredSection{{Name: ".text", Bytes: 7}}
 	partly.Uncovered.Functions = []report.UncoveredFunction{{Function: "f", Begin: 16, Size: 6, Bytes: 6}}
 	stripped := &report.Coverage{File: "s\n"}
-	stripped.Uncovered.Bytes, stripped.Uncovered.Startup = 18, 9
-	stripped.Uncovered.Sections = []report.UncoveredSection{{Name: ".init", Bytes: 9, Startup: 9},
+	stripped.Uncovered.Bytes, stripped.Uncovered.Startup = 9, 9
+	stripped.Uncovered.Sections = []report.UncoveredSection{{Name: ".init", Startup: 9},
 		{Name: ".text", Bytes: 9}}
 	gap, function := "prog: .text+0x1-0xb f()+0x1: words (CFA r10+0)",
 		"prog: .text+0x4-0xc g(): 8 bytes of 8 without CFI (code-indirect)"

@@ -13,11 +13,11 @@ import (
 	"cfi2sframe/internal/plt"
 )
 
-// Uncovered is code that no CFI describes, including padding between functions. Sizes are in bytes.
+// Uncovered is code that no CFI describes. Sizes are in bytes.
 type Uncovered struct {
-	Bytes     uint64              `json:"bytes"`
-	Padding   uint64              `json:"padding"` // part of Bytes, recognized by its instructions
-	Startup   uint64              `json:"startup"` // part of Bytes: start-up code of the C library
+	Bytes     uint64              `json:"bytes"`   // without Padding and Startup
+	Padding   uint64              `json:"padding"` // recognized by its instructions
+	Startup   uint64              `json:"startup"` // start-up code of the C library
 	Sections  []UncoveredSection  `json:"sections"`
 	Refused   []RefusedCode       `json:"refused,omitempty"` // with --infer: why code has no rows
 	Functions []UncoveredFunction `json:"functions"`         // by function symbol, largest first
@@ -61,13 +61,10 @@ type UncoveredSection struct {
 	Name    string `json:"name"`
 	Begin   uint64 `json:"begin"` // address; 0 in a relocatable object
 	Size    uint64 `json:"size"`
-	Bytes   uint64 `json:"bytes"`   // without CFI
-	Padding uint64 `json:"padding"` // part of Bytes
-	Startup uint64 `json:"startup"` // part of Bytes
+	Bytes   uint64 `json:"bytes"`   // without CFI; without Padding and Startup
+	Padding uint64 `json:"padding"` // without CFI
+	Startup uint64 `json:"startup"` // without CFI
 }
-
-// WithoutCFI returns the number of bytes of code without CFI in the section, excluding padding and start-up code.
-func (s UncoveredSection) WithoutCFI() uint64 { return s.Bytes - s.Padding - s.Startup }
 
 // An UncoveredFunction is a function that CFI does not describe completely.
 type UncoveredFunction struct {
@@ -124,8 +121,8 @@ func findUncovered(d *convert.Details, files []*elffile.File, names *namer) Unco
 	return u
 }
 
-// MeasureCode returns the size of the code, excluding padding and start-up code, and the size of the code without CFI,
-// including padding and start-up code.
+// MeasureCode returns the size of the code and the size of the code without CFI, both excluding padding and start-up
+// code.
 func MeasureCode(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (code, withoutCFI uint64) {
 	u, _ := uncoveredSections(f, t, stubs, nil)
 	return u.code, u.Bytes
@@ -160,9 +157,6 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 		own := subtract(code.Span, described)
 		s := UncoveredSection{Name: code.Name, Begin: code.Begin, Size: code.Size()}
 		free = append(free, own...)
-		for _, r := range own {
-			s.Bytes += r.Size()
-		}
 		// Overlapping sections, which no linker writes, could multiply the work.
 		measured += s.Size
 		meter.Enter(s.Begin, s.Size, code.Off)
@@ -176,6 +170,7 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 				r.Begin, r.End = meter.Trim(r.Begin, r.End)
 			}
 			s.Padding += size - r.Size()
+			s.Bytes += r.Size()
 			if r.Begin < r.End {
 				trimmed, sections = append(trimmed, r), append(sections, len(u.Sections))
 			}
@@ -188,10 +183,11 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 	set := newRangeSet(startup)
 	for i, r := range trimmed {
 		n := set.bytesIn(r.Begin, r.End)
-		u.Sections[sections[i]].Startup += n
-		u.Startup += n
+		s := &u.Sections[sections[i]]
+		s.Startup, s.Bytes = s.Startup+n, s.Bytes-n
+		u.Startup, u.Bytes = u.Startup+n, u.Bytes-n
 	}
-	u.code += u.Bytes - u.Padding - u.Startup
+	u.code += u.Bytes
 	var others []elffile.Span
 	for _, r := range free {
 		others = append(others, subtract(r, startup)...)

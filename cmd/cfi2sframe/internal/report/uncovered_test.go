@@ -34,9 +34,9 @@ func TestUncoveredPlaces(t *testing.T) {
 		Table: generate.Described(t, generate.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
 	}, []*elffile.File{f}, newNamer(NewLimits()))
 	// All of the code is zeros, which count as padding.
-	want := "[{.text 0 64 64 64 0} {.text.cold 0 32 20 20 0}]"
-	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 84 {
-		t.Errorf("in an object %s, %d bytes; want %s", got, u.Bytes, want)
+	want := "[{.text 0 64 0 64 0} {.text.cold 0 32 0 20 0}]"
+	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 0 || u.Padding != 84 {
+		t.Errorf("in an object %s, %d bytes, padding %d; want %s", got, u.Bytes, u.Padding, want)
 	}
 	// According to readelf, the segment is 0x3d8 bytes long, at address 0.
 	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))

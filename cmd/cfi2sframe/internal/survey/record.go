@@ -55,7 +55,7 @@ type Record struct {
 	Functions  uint64         `json:"functions,omitzero"`
 	Described  uint64         `json:"described,omitzero"`   // by CFI
 	Code       uint64         `json:"code,omitzero"`        // as in report.Amounts; set even for files without CFI
-	WithoutCFI uint64         `json:"without_cfi,omitzero"` // code that no CFI describes, including padding
+	WithoutCFI uint64         `json:"without_cfi,omitzero"` // code that no CFI describes
 	Formats    []Format       `json:"formats,omitempty"`    // by version
 	Gaps       []Gap          `json:"gaps,omitempty"`       // in format 3, in the order of translate.Reasons
 	Worst      []Function     `json:"worst_functions,omitempty"`

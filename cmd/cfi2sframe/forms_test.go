@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/cmd/cfi2sframe/internal/report"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
+)
+
+// TestForms reports on the fixtures and on a library without CFI, and expects the same totals in text, JSON and HTML:
+// code without CFI excludes padding and start-up code, and includes all code of the library.
+func TestForms(t *testing.T) {
+	dir := t.TempDir()
+	must.Do(t, os.CopyFS(dir, os.DirFS(fixtures)))
+	p := elftest.Patch(t.Fatalf, fixture(t, "pltlib.so"))
+	p.Contents(".eh_frame", make([]byte, 4)) // the terminator
+	testfile.Write(t, filepath.Join(dir, "without.so"), string(p.B))
+	const code = 0x20 + 0x29 // bytes in .plt and .text, according to readelf
+	args := []string{"-r", "--dry-run", dir, "--report"}
+
+	var out bytes.Buffer
+	expectRun(t, exitDone, "", &out, append(args, "json")...)
+	var sum report.Amounts
+	withoutCFI, found := uint64(0), false
+	for line := range bytes.Lines(out.Bytes()) {
+		var c report.Coverage
+		must.Do(t, json.Unmarshal(line, &c))
+		sum.Add(&c.Amounts)
+		withoutCFI += c.Uncovered.Bytes
+		if filepath.Base(c.File) == "without.so" {
+			found = c.Kept == "no-code" && c.Code == code && c.Unwindable == 0 && c.Uncovered.Bytes == code
+		}
+	}
+	if left := sum.Code - sum.Unwindable - (sum.Described - sum.Covered); left != withoutCFI || !found {
+		t.Errorf("JSON: %d bytes without CFI, but %+v; file without CFI %t", withoutCFI, sum, found)
+	}
+	out.Reset()
+	expectRun(t, exitDone, "", &out, append(args, "html")...)
+	if want := fmt.Sprintf("%s bytes that no CFI describes", report.Digits(withoutCFI)); !strings.Contains(out.String(),
+		want) {
+		t.Errorf("the page lacks %q", want)
+	}
+	out.Reset()
+	if status := run(t.Context(), append(args, "text"), io.Discard, &out); status != exitDone {
+		t.Errorf("status %d", status)
+	}
+	for _, want := range []string{
+		fmt.Sprintf("     0.00 %% %14d %12d  %s\n", code, 0, filepath.Join(dir, "without.so")),
+		fmt.Sprintf("  %v\n", &sum),
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+}
