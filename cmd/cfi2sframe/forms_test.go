@@ -44,6 +44,15 @@ func TestForms(t *testing.T) {
 		t.Errorf("JSON: %d bytes without CFI, but %+v; file without CFI %t", withoutCFI, sum, found)
 	}
 	out.Reset()
+	expectRun(t, exitDone, "", &out, "detach", "-r", dir, "--report", "json", "-o", t.TempDir())
+	for line := range bytes.Lines(out.Bytes()) {
+		var c report.Coverage
+		must.Do(t, json.Unmarshal(line, &c))
+		if (c.Output == "") != (filepath.Base(c.File) == "without.so") {
+			t.Errorf("detach %s: output %q", c.File, c.Output)
+		}
+	}
+	out.Reset()
 	expectRun(t, exitDone, "", &out, append(args, "html")...)
 	if want := fmt.Sprintf("%s bytes that no CFI describes", report.Digits(withoutCFI)); !strings.Contains(out.String(),
 		want) {

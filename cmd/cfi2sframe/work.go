@@ -245,8 +245,8 @@ func (w *work) listUnreplaced(kept []*files.Job) error {
 	return r.flush()
 }
 
-// reportBatch reports on the files of the batch and prints their errors so far, in order. After the last batch, the rest
-// of the files are not converted, because of an interrupt.
+// reportBatch reports on the files of the batch and prints their errors so far, in order. After the last batch, the
+// rest of the files are not converted, because of an interrupt.
 func (w *work) reportBatch(last bool, rest []string) (broken error) {
 	ready := w.tally
 	ready.stay = maps.Clone(ready.stay)

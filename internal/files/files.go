@@ -122,7 +122,7 @@ func (j *Job) convert(ctx context.Context) error {
 		return err
 	}
 	j.Result = &Result{Result: j.made}
-	if !j.opt.DryRun && (j.made.Stays == "" || j.input.place == nil) {
+	if !j.opt.DryRun && (j.made.Stays == "" || j.input.place == nil && !j.opt.Detach) {
 		j.Result.Output = j.out
 	}
 	if j.opt.Accept != nil {

@@ -187,8 +187,8 @@ func (x *lookup) address(place string) (elffile.Span, error) {
 	case err == nil:
 		return at(0), fmt.Errorf("no function or section is named %q; for an address, use 0x%s", name, place)
 	case x.isStripped():
-		return at(0), fmt.Errorf("no function or section is named %q, and the file has no symbol table; use an address, "+
-			"or --debug-file", name)
+		return at(0), fmt.Errorf("no function or section is named %q, and the file has no symbol table; use an "+
+			"address, or --debug-file", name)
 	}
 	return at(0), fmt.Errorf("no function or section is named %q", name)
 }

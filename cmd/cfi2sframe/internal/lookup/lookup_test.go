@@ -179,7 +179,8 @@ func TestLookupSameText(t *testing.T) {
 		compared := 0
 		for _, path := range subjects(t, abi) {
 			out := filepath.Join(t.TempDir(), "out")
-			_, err := files.Convert(t.Context(), path, out, files.Options{Work: files.Add(convert.Options{Force: true}, "")})
+			opt := files.Options{Work: files.Add(convert.Options{Force: true}, "")}
+			_, err := files.Convert(t.Context(), path, out, opt)
 			if err != nil || filepath.Base(path) == "racolumn" { // unusual return address registers
 				continue
 			}

@@ -22,7 +22,7 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 	return page.Template(pageText, functions)
 })
 
-// HTML writes a self-contained page with the result for each file, gaps by reason, a sortable table of all gaps, and the
+// HTML writes a self-contained page with the result for each file, gaps by reason, a sortable table of all gaps, and
 // files with errors. Names come from files that may be hostile. The argument maker is the program's name and version.
 func HTML(w io.Writer, files []*Coverage, failed []*Failed, maker string) error {
 	out := bufio.NewWriter(w)

@@ -6,8 +6,6 @@ import (
 	"io"
 	"reflect"
 	"strconv"
-	"strings"
-	"unicode/utf8"
 )
 
 // JSON Schemas (2020-12) of Diff and of all other reports. They document every field.
@@ -37,11 +35,11 @@ func WriteJSON(w io.Writer, report any) error {
 }
 
 // quoteStrings replaces strings that are not UTF-8, for example names of files, by Go string literals, as in the text
-// report. Strings that start with a quotation mark are also quoted, so that all names remain distinct.
+// report.
 func quoteStrings(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
-		if s := v.String(); !utf8.ValidString(s) || strings.HasPrefix(s, `"`) {
+		if s := v.String(); isQuoted(s) {
 			v.SetString(strconv.Quote(s))
 		}
 	case reflect.Pointer:

@@ -158,13 +158,17 @@ func inSection(name string) string {
 }
 
 // Printable quotes names with control characters, and with invalid UTF-8, which some terminals interpret as controls.
-// Names that start with a quotation mark are also quoted, so that all names remain distinct.
 func Printable(name string) string {
-	if !utf8.ValidString(name) || strings.HasPrefix(name, `"`) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	control := func(r rune) bool { return !unicode.IsPrint(r) }
+	if isQuoted(name) || strings.ContainsFunc(name, control) {
 		return strconv.Quote(name)
 	}
 	return name
 }
+
+// isQuoted reports whether reports quote a name in all formats: if it is not UTF-8, and, to keep names apart, if it
+// starts with a quotation mark.
+func isQuoted(name string) bool { return !utf8.ValidString(name) || strings.HasPrefix(name, `"`) }
 
 // PrintableMessage replaces control characters in a message. Names of sections are arbitrary bytes.
 func PrintableMessage(s string) string {
