@@ -112,9 +112,10 @@ func TestReports(t *testing.T) {
 			"--dry-run", "--skip-unsupported", "--report", "json", filepath.Join(dir, "files/script")}},
 		{reports + "report.schema.json", 2, []string{
 			"check", "--report", "json", filepath.Join(dir, "V2"), filepath.Join(dir, "V3")}},
-		{reports + "report.schema.json", 3, []string{
-			"check", "-r", "--report", "json", "--min-unwindable", "99", filepath.Join(dir, "V3"), dir + "/files", "/missing"}},
-		{reports + "report.schema.json", 2, append(convert, "--min-unwindable", "99", fixtures+"amd64/drap1", "/missing")},
+		{reports + "report.schema.json", 1, []string{
+			"check", "--report", "json", "--for", "glibc", filepath.Join(dir, "V3")}},
+		{reports + "report.schema.json", 2, append(convert, "--min-unwindable", "99", fixtures+"amd64/drap1",
+			"missing")},
 		{reports + "report.schema.json", 1, lookup},
 		{reports + "report.schema.json", 1, append(lookup, "--cfi")},
 		{reports + "diff.schema.json", 1, []string{
