@@ -208,7 +208,7 @@ func (f *finder) address(in *insn.Inst) (uint64, bool) {
 		f.pages[in.Reg] = in.Imm
 	case in.Op == insn.Address && m.Relative:
 		return uint64(m.Disp), true
-	case in.Op == insn.Address && m.Index == insn.None && f.pages[m.Base] != 0:
+	case in.Op == insn.Address && m.Base != insn.None && m.Index == insn.None && f.pages[m.Base] != 0:
 		return uint64(f.pages[m.Base] + m.Disp), true
 	case in.Op.Leaves():
 		f.pages = [maxRegs]int64{}
