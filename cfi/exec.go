@@ -14,6 +14,7 @@ import (
 // DWARF opcodes that package frame does not define.
 const (
 	cfaMIPSAdvanceLoc8           = 0x1d
+	cfaAArch64SetRAState         = 0x2b
 	cfaAArch64NegateRAStateWithP = 0x2c
 	cfaAArch64NegateRAState      = 0x2d
 	cfaGNUNegativeOffsetExtended = 0x2f
@@ -265,6 +266,8 @@ func (x *executor) instruction(op byte) {
 		x.set(reg, rule{kind: RuleValExpression, expression: x.expression()})
 	case frame.DW_CFA_restore_extended:
 		x.restore(x.uleb())
+	case cfaAArch64SetRAState:
+		x.setRAState()
 	case cfaAArch64NegateRAState:
 		x.negateRAState(Signed)
 	case cfaAArch64NegateRAStateWithP:
@@ -338,6 +341,17 @@ func (x *executor) negateRAState(to Sign) {
 		to = SignUnknown
 	}
 	x.now.sign = to
+}
+
+// setRAState sets how the return address is signed ("DWARF for the Arm 64-bit Architecture", section "Call frame
+// instructions"). Rows do not need the second operand, the distance to the instruction that signs.
+func (x *executor) setRAState() {
+	to := x.uleb()
+	x.sleb()
+	if x.sec.regs.raState == arch.NoReg {
+		x.fail(x.at, "opcode %#02x is not defined for this machine", x.data[x.at])
+	}
+	x.now.sign = Sign(min(to, uint64(SignUnknown)))
 }
 
 // factored decodes an unsigned offset and multiplies it by the data alignment.

@@ -43,6 +43,8 @@ func TestErrorPlaces(t *testing.T) {
 		{"unknown opcode", amd64, nil, []byte{0, 0x3f}, 1, "unknown opcode 0x3f"},
 		{"negate_ra_state", amd64, nil, []byte{0, 0x2d}, 1, "opcode 0x2d is not defined for this machine"},
 		{"negate_ra_state_with_pc", s390x, nil, []byte{0x2c}, 0, "opcode 0x2c is not defined for this machine"},
+		{"set_ra_state", amd64, nil, []byte{0x2b, 1, 0}, 0, "opcode 0x2b is not defined for this machine"},
+		{"set_ra_state without offset", aarch64, nil, []byte{0x2b, 1}, 2, "record ends before operand"},
 		{"restore_state", amd64, nil, []byte{0x0a, 0x0b, 0x0b}, 2, "restore_state without a remember_state"},
 		{"remember_state", amd64, nil, bytes.Repeat([]byte{0x0a}, maxStates+1), maxStates,
 			"remember_state nests deeper than 4096"},
@@ -211,6 +213,33 @@ func cfaOffsets(fn *Function) (all [][3]uint64) {
 		all = append(all, [3]uint64{r.Begin, r.End, uint64(r.CFA.Offset)})
 	}
 	return all
+}
+
+// TestSetRAState executes DW_CFA_AARCH64_set_ra_state, whose operands are an unsigned and a signed number, together
+// with the other instructions that change whether the return address is signed.
+func TestSetRAState(t *testing.T) {
+	w := ehFrame(aarch64)
+	w.Entry(w.Shared(plainCIE), w.Addresses(textAddr, 0x40), []byte{
+		0x41, 0x2b, 1, 0,
+		0x41, 0x2b, 2, 0x7c, // signed 4 bytes earlier
+		0x41, 0x0a, 0x2b, 0, 0x80, 0x7f,
+		0x41, 0x0b,
+		0x41, 0x2d, // applies to neither 0 nor 1
+		0x41, 0x2b, 0, 0,
+		0x41, 0x2d,
+		0x41, 0x2b, 0x80, 2, 0, // not defined
+		0x41, 0xc0 | 34, // as in the CIE
+	})
+	fn := parse(t, w).At(0)
+	var got []Sign
+	for r := range fn.Rows() {
+		got = append(got, r.Sign)
+	}
+	want := []Sign{Unsigned, Signed, SignedWithPC, Unsigned, SignedWithPC, SignUnknown, Unsigned, Signed, SignUnknown,
+		Unsigned}
+	if fn.Err() != nil || !slices.Equal(got, want) {
+		t.Errorf("states %d, error %v, want %d", got, fn.Err(), want)
+	}
 }
 
 // TestFront expects the rows of a function whose first byte belongs to the previous function.

@@ -42,8 +42,8 @@ func ParseSource(name string) (Source, error) {
 	return 0, fmt.Errorf("unknown source %q; use auto, eh_frame, debug_frame or gopclntab", name)
 }
 
-// registers holds the DWARF numbers of the registers whose rules are tracked. If the machine has raState, opcodes 0x2c
-// and 0x2d change how the return address is signed.
+// registers holds the DWARF numbers of the registers whose rules are tracked. If the machine has raState, opcodes 0x2b
+// to 0x2d change how the return address is signed.
 type registers struct{ sp, fp, raState uint64 }
 
 // isSignState reports whether the register is RA_SIGN_STATE, which tells whether return addresses are signed.

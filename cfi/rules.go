@@ -66,14 +66,15 @@ func SameRule(a, b *Rule) bool {
 	return a.Rule == b.Rule && a.Offset == b.Offset && a.Reg == b.Reg && bytes.Equal(a.Expression, b.Expression)
 }
 
-// A Sign tells whether and how the return address is signed (AArch64 pointer authentication).
+// A Sign tells whether and how the return address is signed (AArch64 pointer authentication). The first three have the
+// numbers of RA_SIGN_STATE.
 type Sign uint8
 
 const (
 	Unsigned     Sign = iota
 	Signed            // with SP as the modifier (negate_ra_state)
 	SignedWithPC      // with SP and PC (negate_ra_state_with_pc)
-	SignUnknown       // RA_SIGN_STATE has an explicit rule
+	SignUnknown       // RA_SIGN_STATE has an explicit rule, or another value
 )
 
 // Rules holds the rules of a row.

@@ -14,7 +14,8 @@ import (
 // Opcodes without a constant in package frame.
 const (
 	advanceLoc8      = 0x1d // MIPS
-	negateWithPC     = 0x2c // AArch64
+	setRAState       = 0x2b // AArch64
+	negateWithPC     = 0x2c
 	negateRAState    = 0x2d
 	negativeExtended = 0x2f // GNU
 	unknownOpcode    = 0x3c
@@ -29,9 +30,9 @@ type Instruction struct {
 	Block []byte
 }
 
-// operands lists the forms of operands: r and q are the registers Instruction.Reg and Reg2; u and s are Instruction.N
-// as an unsigned and a signed LEB128 number; 1, 2, 4 and 8 are N in that many bytes; p is N as a pointer; b is a block.
-// Opcodes in the high two bits have their first operand in the low six.
+// operands lists the forms of operands: r and q are the registers Instruction.Reg and Reg2 (setRAState has its state in
+// Reg); u and s are Instruction.N as an unsigned and a signed LEB128 number; 1, 2, 4 and 8 are N in that many bytes; p
+// is N as a pointer; b is a block. Opcodes in the high two bits have their first operand in the low six.
 var operands = map[byte]string{
 	frame.DW_CFA_offset: "u", frame.DW_CFA_set_loc: "p", frame.DW_CFA_advance_loc1: "1", frame.DW_CFA_advance_loc2: "2",
 	frame.DW_CFA_advance_loc4: "4", advanceLoc8: "8",
@@ -41,6 +42,7 @@ var operands = map[byte]string{
 	frame.DW_CFA_val_offset: "ru", frame.DW_CFA_val_offset_sf: "rs", frame.DW_CFA_undefined: "r",
 	frame.DW_CFA_same_value: "r", frame.DW_CFA_restore_extended: "r", frame.DW_CFA_register: "rq",
 	frame.DW_CFA_expression: "rb", frame.DW_CFA_val_expression: "rb", frame.DW_CFA_GNU_args_size: "u",
+	setRAState: "rs",
 }
 
 // instructions encodes instructions of a CIE or one of its FDEs.
@@ -142,6 +144,8 @@ func (s *state) execute(in *Instruction, d *CIE, initial *state) {
 		} else {
 			delete(s.regs, in.Reg)
 		}
+	case setRAState:
+		s.sign = cfi.Sign(min(in.Reg, uint64(cfi.SignUnknown)))
 	case negateRAState:
 		s.negate(cfi.Signed)
 	case negateWithPC:
@@ -363,6 +367,7 @@ var changes = []byte{
 	frame.DW_CFA_offset_extended_sf, negativeExtended, frame.DW_CFA_val_offset, frame.DW_CFA_val_offset_sf,
 	frame.DW_CFA_register, frame.DW_CFA_expression, frame.DW_CFA_val_expression, frame.DW_CFA_restore,
 	frame.DW_CFA_restore_extended, frame.DW_CFA_GNU_args_size, negateRAState, negateRAState, negateWithPC,
+	setRAState,
 }
 
 // change chooses an instruction that changes the rules. It returns false if the instruction would be meaningless.
@@ -379,6 +384,9 @@ func (g *program) change(restore bool) (in Instruction, ok bool) {
 			return in, false
 		}
 	case negateRAState, negateWithPC:
+		return in, g.m.Signs
+	case setRAState:
+		in.Reg, in.N = choice.Of[uint64](s, 0, 1, 2, 3, 1, 300), g.offset()
 		return in, g.m.Signs
 	}
 	switch in.Op {
