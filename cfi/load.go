@@ -73,15 +73,22 @@ type Function struct {
 	off     uint32 // offset of the FDE in its section
 	code    uint32 // offset of the instructions
 	limit   uint32 // offset of the end of the instructions
-	program uint32 // number of the program; the bit cut is set if the range is only a part of the FDE's range
+	program uint32 // number of the program, and the marks cut and disputed
 	cie     *cie
 }
 
-// cut marks functions whose FDE has a larger range, stored in section.whole.
-const cut = 1 << 31
+// Marks in Function.program.
+const (
+	cut      = 1 << 31 // the FDE's range, in section.whole, is larger
+	disputed = 1 << 30 // another FDE has different rows for the code
+)
 
 // number returns the number of the function's program.
-func (fn *Function) number() uint32 { return fn.program &^ cut }
+func (fn *Function) number() uint32 { return fn.program &^ (cut | disputed) }
+
+// Disputed reports whether another FDE of the same source has different rows for the function's code. Unwinders choose
+// different FDEs, so the function has no rows.
+func (fn *Function) Disputed() bool { return fn.program&disputed != 0 }
 
 // fdeRange returns the full range of the FDE. Offsets in the program are relative to its start.
 func (fn *Function) fdeRange() elffile.Span {
@@ -166,6 +173,7 @@ type Table struct {
 	Refused []Refusal // code whose rows could not be inferred, by address
 
 	functions []Function // sorted by Begin, without overlaps
+	shadowed  []Function // see Shadowed
 	programs  *programs
 	exec      *executor // kept for Infer
 }
@@ -518,7 +526,7 @@ func (t *Table) Only(keep func(*Function) bool) *Table {
 func (fn *Function) work() int { return 16 + int(fn.limit-fn.code) }
 
 // disjoint sorts the functions of one source and removes overlaps: shared code belongs to the function that starts
-// first or, if the starts are equal, comes first in the section.
+// first or, if the starts are equal, comes first in the section. If their rows differ, the code is disputed.
 func (t *Table) disjoint(fns []Function) []Function {
 	sortByBegin(fns)
 	var end uint64
@@ -526,10 +534,15 @@ func (t *Table) disjoint(fns []Function) []Function {
 	for ; sound < len(fns) && fns[sound].Begin >= end; sound++ {
 		end = fns[sound].End
 	}
+	if sound == len(fns) {
+		return fns
+	}
+	first := len(t.shadowed)
 	out := fns[:sound]
 	for _, fn := range fns[sound:] {
 		if fn.Begin < end {
 			t.Dropped.Overlapped++
+			t.shadowed = append(t.shadowed, fn)
 			if fn.End <= end {
 				continue
 			}
@@ -538,7 +551,82 @@ func (t *Table) disjoint(fns []Function) []Function {
 		end = fn.End
 		out = append(out, fn)
 	}
+	return t.dispute(out, t.shadowed[first:])
+}
+
+// dispute separates and marks the code for which a shadowed function has other rows than the function that owns it. If
+// that takes more work than maxParts and a few comparisons for each, all code of the remaining ones is disputed.
+func (t *Table) dispute(owners, shadowed []Function) []Function {
+	room := maxParts
+	var spans []elffile.Span
+	for i := range shadowed {
+		fn := &shadowed[i]
+		room += 4 * fn.work()
+		j := sort.Search(len(owners), func(j int) bool { return owners[j].End > fn.Begin })
+		for ; room >= 0 && j < len(owners) && owners[j].Begin < fn.End; j++ {
+			if owner := &owners[j]; owner.FDE() != fn.FDE() {
+				room -= fn.work() + owner.work()
+				spans = append(spans, differences(*owner, *fn)...)
+			}
+		}
+		if room < 0 {
+			spans = append(spans, elffile.Span{Begin: fn.Begin, End: fn.End})
+		}
+	}
+	slices.SortFunc(spans, func(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) })
+	out := make([]Function, 0, len(owners)+2*len(spans))
+	for _, fn := range owners {
+		for begin := fn.Begin; begin < fn.End; {
+			for len(spans) > 0 && spans[0].End <= begin {
+				spans = spans[1:]
+			}
+			part, end := fn, fn.End
+			switch {
+			case len(spans) == 0 || spans[0].Begin >= end:
+			case spans[0].Begin > begin:
+				end = spans[0].Begin
+			default:
+				end = min(end, spans[0].End)
+				part.program |= disputed
+			}
+			if begin != fn.Begin || end != fn.End || part.Disputed() {
+				part.narrow(begin, end)
+			}
+			out = append(out, part)
+			begin = end
+		}
+	}
 	return out
+}
+
+// differences returns the code of both functions for which a has rows, but b has other rows or none.
+func differences(a, b Function) (spans []elffile.Span) {
+	begin, end := max(a.Begin, b.Begin), min(a.End, b.End)
+	switch {
+	case a.Err() != nil:
+		return nil
+	case b.Err() != nil || a.Signal() != b.Signal() || a.KeyB() != b.KeyB():
+		return []elffile.Span{{Begin: begin, End: end}}
+	}
+	a.narrow(begin, end)
+	b.narrow(begin, end)
+	rows := slices.Collect(b.Rows())
+	for r := range a.Rows() {
+		for ; len(rows) > 0 && rows[0].Begin < r.End; rows = rows[1:] {
+			if rows[0].Number != r.Number && !rows[0].equivalent(r.Rules) {
+				s := elffile.Span{Begin: max(r.Begin, rows[0].Begin), End: min(r.End, rows[0].End)}
+				if n := len(spans); n > 0 && spans[n-1].End == s.Begin {
+					spans[n-1].End = s.End
+				} else {
+					spans = append(spans, s)
+				}
+			}
+			if rows[0].End > r.End {
+				break
+			}
+		}
+	}
+	return spans
 }
 
 // sortByBegin sorts functions stably by their start. It is fast because it sorts only functions that start before a

@@ -120,8 +120,13 @@ func (p *programs) work() uint64 {
 	return uint64(sum)
 }
 
-// stepsOf returns the steps of a function's program.
-func (p *programs) stepsOf(fn *Function) []Step { return p.all[fn.number()].steps }
+// stepsOf returns the steps of a function's program, or none if the function is disputed.
+func (p *programs) stepsOf(fn *Function) []Step {
+	if fn.Disputed() {
+		return nil
+	}
+	return p.all[fn.number()].steps
+}
 
 // instructions returns the FDE's instructions, including padding.
 func (fn *Function) instructions() []byte { return fn.cie.sec.data[fn.code:fn.limit] }

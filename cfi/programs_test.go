@@ -27,7 +27,7 @@ func TestPrograms(t *testing.T) {
 			{first, 0x40, slices.Concat(rows, []byte{0}), 3},
 			{first, 0x40, slices.Concat(setLoc, []byte{0x0e, 16}), 4},
 			{first, 0x40, []byte{0x3e}, 5}, // malformed
-			{first, 0x20, rows, 0},
+			{first, 0x11, rows, 0},
 			{first, 0x40, rows, -1}, // truncated by the previous FDE
 		}
 		for i, tt := range tests {

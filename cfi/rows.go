@@ -17,7 +17,7 @@ type Row struct {
 }
 
 // Rows returns an iterator over the function's rows in address order. They cover the function without gaps, and
-// adjacent rows differ. A function with malformed instructions has no rows; see Err.
+// adjacent rows differ. A function with malformed instructions, or a Disputed one, has no rows; see Err.
 func (fn *Function) Rows() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		x := fn.cie.sec.programs
@@ -44,11 +44,15 @@ func (fn *Function) Rows() iter.Seq[Row] {
 }
 
 // Steps returns the rows of the function's program, including rows that start after the end of the function. Callers
-// must not modify them. If the instructions are malformed, the result is empty.
+// must not modify them. If the instructions are malformed or the function is Disputed, the result is empty.
 func (fn *Function) Steps() []Step { return fn.cie.sec.programs.stepsOf(fn) }
 
-// Err returns an *Error if the instructions are malformed or the FDE's range is too large, and nil otherwise.
+// Err returns an *Error if the instructions are malformed, the FDE's range is too large or the function is Disputed,
+// and nil otherwise.
 func (fn *Function) Err() error {
+	if fn.Disputed() {
+		return &Error{fn.Section(), fn.Offset(), "another FDE has different rows for the same code"}
+	}
 	e := fn.cie.sec.programs.errs[fn.number()]
 	if e != nil {
 		return &Error{e.Section, e.Off + uint64(fn.code), e.Msg}
@@ -65,6 +69,10 @@ func (t *Table) Len() int { return len(t.functions) }
 
 // At returns the i-th function in address order.
 func (t *Table) At(i int) *Function { return &t.functions[i] }
+
+// Shadowed returns the functions whose code, or a part of it, belongs to another FDE of the same source that starts
+// first. They have the full ranges of their FDEs.
+func (t *Table) Shadowed() []Function { return t.shadowed }
 
 // Functions returns an iterator over the functions in address order. They do not overlap.
 func (t *Table) Functions() iter.Seq[*Function] {

@@ -94,6 +94,16 @@ func (r *Rules) String() string {
 	return s
 }
 
+// equivalent reports whether unwinding by r and s gives the same result. The offset of an expression is unused.
+func (r *Rules) equivalent(s *Rules) bool {
+	x, y := r.CFA, s.CFA
+	if x.Rule == RuleExpression {
+		x.Offset, y.Offset = 0, 0
+	}
+	return SameRule(&x, &y) && SameRule(&r.RA, &s.RA) && SameRule(&r.FP, &s.FP) && SameRule(&r.SP, &s.SP) &&
+		r.RAReg == s.RAReg && r.Sign == s.Sign
+}
+
 // A state is Rules in a comparable form.
 type state struct {
 	cfa, ra, fp, sp rule

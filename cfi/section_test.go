@@ -399,6 +399,104 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
+// TestDisputed loads FDEs that share code. Where their rows differ, unwinders find different rows: there must be none.
+func TestDisputed(t *testing.T) {
+	type fde struct {
+		debug       bool
+		begin, size uint64 // begin is relative to textAddr
+		signal      bool
+		code        []byte
+	}
+	for _, tt := range []struct {
+		name string
+		fdes []fde
+		want string // begin-end:CFA offset; x: no row
+	}{
+		{"equal", []fde{{size: 16}, {size: 16}}, "0-16:8"},
+		{"equal, encoded differently", []fde{{size: 16, code: []byte{0x0e, 16}}, {size: 16, code: []byte{0x0c, 7, 16}}},
+			"0-16:16"},
+		{"equal where both are", []fde{{size: 16}, {begin: 8, size: 16, code: []byte{0x48, 0x0e, 16}}},
+			"0-16:8 16-24:16"},
+		{"different", []fde{{size: 16}, {size: 16, code: []byte{0x0e, 16}}}, "0-16:x"},
+		{"inside", []fde{{size: 32}, {begin: 8, size: 8, code: []byte{0x44, 0x0e, 16}}}, "0-12:8 12-16:x 16-32:8"},
+		{"at the end", []fde{{size: 16}, {begin: 8, size: 16, code: []byte{0x0e, 16}}}, "0-8:8 8-16:x 16-24:16"},
+		{"the same start", []fde{{size: 16}, {size: 32, code: []byte{0x44, 0x0e, 16, 0x44, 0x0e, 8}}},
+			"0-4:8 4-8:x 8-16:8 16-32:8"},
+		{"different twice", []fde{{size: 16, code: []byte{0x44, 0x0e, 24}}, {size: 8, code: []byte{0x0e, 16}}},
+			"0-8:x 8-16:24"},
+		{"three", []fde{{size: 32}, {begin: 4, size: 8}, {begin: 8, size: 8, code: []byte{0x0e, 16}}},
+			"0-8:8 8-16:x 16-32:8"},
+		{"the third with the second only", []fde{{size: 8}, {begin: 4, size: 28, code: []byte{0x44, 0x0e, 16}},
+			{begin: 12, size: 4}}, "0-8:8 8-12:16 12-16:x 16-32:16"},
+		{"signal frame", []fde{{size: 16}, {begin: 8, size: 8, signal: true}}, "0-8:8 8-16:x"},
+		{"malformed", []fde{{size: 16}, {begin: 8, size: 8, code: []byte{0x3f}}}, "0-8:8 8-16:x"},
+		{"malformed first", []fde{{size: 16, code: []byte{0x3f}}, {begin: 8, size: 16}}, "0-16:malformed 16-24:8"},
+		{".debug_frame is not used", []fde{{size: 16}, {debug: true, size: 16, code: []byte{0x0e, 16}},
+			{debug: true, size: 24}}, "0-16:8 16-24:8"},
+		{".debug_frame", []fde{{size: 8}, {debug: true, size: 16, code: []byte{0x0e, 16}}, {debug: true, size: 24}},
+			"0-8:8 8-16:x 16-24:8"},
+	} {
+		eh, debug := ehFrame(amd64), debugFrame(amd64)
+		for _, f := range tt.fdes {
+			w := eh
+			if f.debug {
+				w = debug
+			}
+			cie := plainCIE
+			if f.signal {
+				cie = slices.Concat([]byte("\x01S\x00"), plainCIE[2:])
+			}
+			w.Entry(w.Shared(cie), w.Addresses(textAddr+f.begin, f.size), f.code)
+		}
+		table := must.Get(Parse(elf.EM_X86_64, binary.LittleEndian, Section{Source: EHFrame, Data: eh.B},
+			Section{Source: DebugFrame, Data: debug.B}))(t)
+		var got []string
+		for fn := range table.Functions() {
+			var what []string
+			for r := range fn.Rows() {
+				what = append(what, fmt.Sprint(r.CFA.Offset))
+			}
+			switch err := fn.Err(); {
+			case fn.Disputed() && len(fn.Steps()) == 0 && strings.HasSuffix(err.Error(),
+				fmt.Sprintf("+%#x: another FDE has different rows for the same code", fn.Offset())):
+				what = append(what, "x")
+			case err != nil:
+				what = append(what, "malformed")
+			}
+			got = append(got, fmt.Sprintf("%d-%d:%s", fn.Begin-textAddr, fn.End-textAddr, strings.Join(what, ",")))
+		}
+		if s := strings.Join(got, " "); s != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, s, tt.want)
+		}
+	}
+}
+
+// TestDisputeBound loads nested FDEs. Comparing each with all would take too long, so they are disputed although their
+// rows are equal.
+func TestDisputeBound(t *testing.T) {
+	const n = 1 << 14
+	w := ehFrame(amd64)
+	cie := w.Shared(plainCIE)
+	for i := range uint64(n) {
+		w.Entry(cie, w.Addresses(textAddr+i, 2*n))
+	}
+	table := parse(t, w)
+	compared, disputed, total := uint64(0), uint64(0), uint64(0)
+	for fn := range table.Functions() {
+		total += fn.End - fn.Begin
+		switch {
+		case fn.Disputed():
+			disputed += fn.End - fn.Begin
+		case disputed == 0:
+			compared += fn.End - fn.Begin
+		}
+	}
+	if total != 3*n-1 || len(table.Shadowed()) != n-1 || compared < 200 || disputed < n {
+		t.Errorf("%d bytes, %d disputed, %d before them; %d FDEs share code", total, disputed, compared,
+			len(table.Shadowed()))
+	}
+}
+
 // TestZero loads FDEs of a function at address 0. There is no such function if the ELF header is loaded there.
 func TestZero(t *testing.T) {
 	other := slices.Replace(slices.Clone(plainCIE), 2, 3, 2) // another code alignment

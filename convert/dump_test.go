@@ -106,7 +106,8 @@ func TestDumpObject(t *testing.T) {
 	for _, opt := range []convert.Options{{}, {PCRel: true}, {Version: sframe.V3}} {
 		o := elftest.NewObject()
 		o.Code(".text.cold", 32)
-		o.FDE(2, 8, 16)
+		// It overlaps the previous FDE, and has the same row.
+		o.FDEIn(elftest.ObjFrame, elftest.ObjRela, 2, uint32(elf.R_X86_64_PC32), 8, 16, 0x0e, 16)
 		b, res, err := inMemory(o.Bytes(), opt)
 		if err != nil || res.Facts[0].Covered != 64+32 {
 			t.Fatalf("%v: %+v, error %v", opt.Version, res, err)

@@ -30,6 +30,7 @@ const (
 	TooLarge      // the function has at least 4 GiB of code or at least maxRows rows
 	Outermost     // the return address is undefined: there is no caller
 	OutsideText   // Linux does not look up the code: it is freed after use, or outside the main executable segment
+	Disputed      // FDEs contradict each other
 	Malformed     // the CFI is malformed
 )
 
@@ -57,6 +58,7 @@ var reasons = [...]struct{ name, text string }{
 	TooLarge:      {"too-large", "function of at least 4 GiB or 524,288 rows"},
 	Outermost:     {"outermost", "outermost frame (undefined return address)"},
 	OutsideText:   {"outside-text", "code that Linux frees after use or does not look up"},
+	Disputed:      {"disputed", "FDEs that contradict each other"},
 	Malformed:     {"malformed", "malformed CFI"},
 }
 

@@ -351,6 +351,8 @@ func (x *translator) translateRows() error {
 	switch err := fn.Err(); {
 	case len(fn.Steps()) >= maxRows:
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
+	case fn.Disputed():
+		x.gap(fn.Begin, fn.End, Gap{Reason: Disputed})
 	case err != nil && fn.Section() == ".gopclntab":
 		x.gap(fn.Begin, fn.End, Gap{Reason: GoTable, Err: err})
 	case err != nil:

@@ -178,7 +178,7 @@ func TestReasons(t *testing.T) {
 	if got := fmt.Sprint(ColumnNone, ColumnCFA, ColumnRA, ColumnFP, ColumnSP); got != " CFA RA FP SP" {
 		t.Errorf("columns %s", got)
 	}
-	if r := Malformed + 1; r.Name() != "reason-24" || r.String() != "Reason(24)" || Reason(0).Name() != "reason-0" {
+	if r := Malformed + 1; r.Name() != "reason-25" || r.String() != "Reason(25)" || Reason(0).Name() != "reason-0" {
 		t.Errorf("%s, %s, %s", r.Name(), r, Reason(0).Name())
 	}
 	if n := len(Reasons()); n != int(Malformed) {

@@ -517,6 +517,46 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
+// TestShadowed checks rows for code that two FDEs describe. They must agree with both, whether or not the table says
+// that the code is disputed.
+func TestShadowed(t *testing.T) {
+	fns := []function{{begin: 0x1000, end: 0x1020}, {begin: 0x1008, end: 0x1010, code: []byte{0x44, 0x0e, 16}}}
+	for _, tt := range []struct {
+		name string
+		last function // instead of the last of fns
+		fdes []fde
+		want []string
+	}{
+		{"no row", fns[1], []fde{{sframe.FDE{Start: 0x1000, Size: 12}, spRows(0, 8)},
+			{sframe.FDE{Start: 0x1010, Size: 16}, spRows(0, 8)}}, nil},
+		{"the first", fns[1], []fde{{sframe.FDE{Start: 0x1000, Size: 32}, spRows(0, 8)}},
+			[]string{"0x100c-0x1010: SFrame describes a function whose CFI is malformed",
+				"0x100c-0x1010: CFA differs: SFrame has CFA sp+8, RA u, FP u; CFI has CFA r7+16, RA c-8"}},
+		{"the second", fns[1], []fde{{sframe.FDE{Start: 0x1000, Size: 32}, spRows(0, 8, 12, 16, 16, 8)}},
+			[]string{"0x100c-0x1010: SFrame describes a function whose CFI is malformed"}},
+		{"signal frame", function{begin: 0x1008, end: 0x1010, letters: "S"},
+			[]fde{{sframe.FDE{Start: 0x1000, Size: 32}, spRows(0, 8)}},
+			[]string{"0x1008-0x1010: SFrame describes a function whose CFI is malformed",
+				"0x1008-0x1010: signal frame: false in SFrame, "}},
+		{"malformed", function{begin: 0x1008, end: 0x1010, code: []byte{0x3f}},
+			[]fde{{sframe.FDE{Start: 0x1000, Size: 32}, spRows(0, 8)}},
+			[]string{"0x1008-0x1010: SFrame describes a function whose CFI is malformed (.eh_frame",
+				"0x1008-0x1010: SFrame describes a function whose CFI is malformed (.eh_frame"}},
+	} {
+		table := amd64.parse(t, fns[0], tt.last)
+		res, err := Check(table, amd64.section(t, sframe.V3, tt.fdes...), bareFile(elf.ET_DYN), Options{Keep: 9})
+		if err != nil || res.Total != len(tt.want) {
+			t.Errorf("%s: %+v, error %v", tt.name, res, err)
+			continue
+		}
+		for i, m := range res.Mismatches {
+			if !strings.HasPrefix(m.String(), tt.want[i]) {
+				t.Errorf("%s: %v, want %s", tt.name, m, tt.want[i])
+			}
+		}
+	}
+}
+
 // TestAllSteps checks the limit on the total number of steps of all expressions.
 func TestAllSteps(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@
 // against that code. Each task has a file:
 //
 //   - rows.go compares the rows of CFI with those of the section.
+//   - shadowed.go does so for FDEs that overlap others.
 //   - stubs.go follows code that only the section describes, which must be PLT stubs.
 //   - padding.go finds the padding after functions, where the section may repeat the last row.
 //   - epilogue.go proves rows of functions with a realigned stack that are more accurate than the CFI.
@@ -173,7 +174,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	if err := f.Budget().Spend(costRow, rows); err != nil {
 		return nil, fmt.Errorf("comparing %d rows of .sframe: %w", rows, err)
 	}
-	all := checker{abi: a, res: res, vm: machine{order: t.Order, pcReg: a.pc}}
+	all := checker{abi: a, res: res, vm: machine{order: t.Order, pcReg: a.pc}, table: t}
 	for i := range parts {
 		if errs[i] == errTotal {
 			res.Ended = true
@@ -185,6 +186,12 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	}
 	if res.Ended {
 		return res, nil
+	}
+	if err := all.shadowed(s, f); err == errTotal {
+		res.Ended = true
+		return res, nil
+	} else if err != nil {
+		return nil, err
 	}
 	return res, all.stubs(f)
 }

@@ -3,6 +3,7 @@ package generate
 import (
 	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
@@ -178,7 +179,7 @@ func (s *state) rules(m *Machine, d *CIE) *cfi.Rules {
 // A Row applies to a range of addresses.
 type Row struct {
 	Range
-	Rules        *cfi.Rules // nil if the instructions are invalid
+	Rules        *cfi.Rules // nil if the instructions are invalid, or other FDEs have other rules
 	Signal, KeyB bool
 	FDE          int
 }
@@ -233,15 +234,43 @@ func (c *CFI) Rows() []Row {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.FDEs[a].Start, c.FDEs[b].Start) })
-	var out []Row
+	var out, all []Row
 	end := uint64(0)
 	for _, i := range order {
-		for _, r := range c.rows(i) {
+		rows := c.rows(i)
+		all = append(all, rows...)
+		for _, r := range rows {
 			if r.Begin = max(r.Begin, end); r.Begin < r.End {
 				out = append(out, r)
 			}
 		}
 		end = max(end, c.FDEs[i].Start+c.FDEs[i].Size)
+	}
+	for i := range all {
+		out = all[i].dispute(out)
+	}
+	return out
+}
+
+// dispute removes the rules of rows where r has other rules.
+func (r *Row) dispute(rows []Row) (out []Row) {
+	for _, o := range rows {
+		begin, end := max(r.Begin, o.Begin), min(r.End, o.End)
+		same := r.FDE == o.FDE || o.Rules == nil || r.Rules != nil && reflect.DeepEqual(*r.Rules, *o.Rules) &&
+			r.Signal == o.Signal && r.KeyB == o.KeyB
+		if begin >= end || same {
+			out = append(out, o)
+			continue
+		}
+		for _, p := range []Range{{o.Begin, begin}, {begin, end}, {end, o.End}} {
+			q := o
+			if q.Range = p; p.Begin == begin {
+				q.Rules = nil
+			}
+			if p.Begin < p.End {
+				out = append(out, q)
+			}
+		}
 	}
 	return out
 }
