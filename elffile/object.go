@@ -107,6 +107,9 @@ func (f *File) ReadRelocated(s *Section) ([]byte, error) {
 	return b, nil
 }
 
+// shtCREL is the type of a section with compact relocations, which package elf does not define (LLVM, --crel).
+const shtCREL elf.SectionType = 0x40000014
+
 // findRelocations fills f.relas.
 func (f *File) findRelocations() error {
 	if f.relas != nil {
@@ -116,7 +119,7 @@ func (f *File) findRelocations() error {
 	var total uint64
 	for i := range f.Sections {
 		r := &f.Sections[i]
-		if t := elf.SectionType(r.Type); t != elf.SHT_RELA && t != elf.SHT_REL ||
+		if t := elf.SectionType(r.Type); t != elf.SHT_RELA && t != elf.SHT_REL && t != shtCREL ||
 			uint64(r.Info) >= uint64(len(f.Sections)) {
 			continue
 		}
@@ -131,8 +134,11 @@ func (f *File) findRelocations() error {
 // applyRelocations applies the relocations in r to the contents b of s.
 func (f *File) applyRelocations(b []byte, s, r *Section) error {
 	where := "section " + r.Name
-	if elf.SectionType(r.Type) == elf.SHT_REL {
+	switch elf.SectionType(r.Type) {
+	case elf.SHT_REL:
 		return errorf(where, r.Off, "relocations without addends (SHT_REL) are not supported")
+	case shtCREL:
+		return errorf(where, r.Off, "compact relocations (SHT_CREL) are not supported; assemble without --crel")
 	}
 	symbols, err := f.symbolPlaces(int(r.Link))
 	if err != nil {

@@ -321,6 +321,8 @@ func TestRelocationErrors(t *testing.T) {
 			"relocation at .eh_frame+0x0 uses symbol 4294967295, but the table has only 2"},
 		{"without addends", func(o *elftest.Object) { header(o, elftest.ObjRela).Type = uint32(elf.SHT_REL) },
 			rela, entry(0), "relocations without addends (SHT_REL) are not supported"},
+		{"compact", func(o *elftest.Object) { header(o, elftest.ObjRela).Type = 0x40000014 },
+			rela, entry(0), "compact relocations (SHT_CREL) are not supported; assemble without --crel"},
 		{"past the end", func(o *elftest.Object) { o.At(elftest.ObjRela, 1<<40, 24) }, rela, at(1 << 40),
 			"24 bytes do not fit in the file"},
 		{"of 2^64-1 bytes", func(o *elftest.Object) { o.At(elftest.ObjRela, 1, math.MaxUint64) }, rela, at(1),
