@@ -19,10 +19,11 @@ import (
 type Source uint8
 
 const (
-	Auto       Source = iota // .gopclntab, then .eh_frame, then .debug_frame for code not yet covered
-	EHFrame                  // .eh_frame only
-	DebugFrame               // .debug_frame only
-	GoPCLNTab                // .gopclntab only: the table of Go programs
+	// .gopclntab, then .eh_frame, then .debug_frame for code not yet covered, unless BOLT has rewritten the file
+	Auto       Source = iota
+	EHFrame           // .eh_frame only
+	DebugFrame        // .debug_frame only
+	GoPCLNTab         // .gopclntab only: the table of Go programs
 )
 
 var sourceNames = [...]string{Auto: "auto", EHFrame: "eh_frame", DebugFrame: "debug_frame", GoPCLNTab: "gopclntab"}
@@ -209,7 +210,7 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 		}
 		secs = append(secs, s...)
 	}
-	if src != EHFrame && src != GoPCLNTab {
+	if src == DebugFrame || src == Auto && !rewritten(f) && !rewritten(debug) {
 		s, err := r.debugFrames(f)
 		if err == nil && len(s) == 0 && debug != nil {
 			s, err = r.debugFrames(debug)
@@ -462,6 +463,9 @@ func (r *reader) fromHdr(f *elffile.File) (*section, error) {
 	const msg = "points to .eh_frame at address %#x, which is not in a loaded segment"
 	return nil, &Error{where, 0, fmt.Sprintf(msg, addr)}
 }
+
+// rewritten reports whether BOLT has rewritten the file. BOLT moves code, but leaves .debug_frame as it was.
+func rewritten(f *elffile.File) bool { return f != nil && f.Section(".note.bolt_info") != nil }
 
 func (r *reader) debugFrames(f *elffile.File) ([]*section, error) {
 	return r.sections(f, DebugFrame, ".debug_frame", ".zdebug_frame")

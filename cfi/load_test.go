@@ -359,6 +359,28 @@ func TestDebugFile(t *testing.T) {
 	}
 }
 
+// TestRewritten loads a program that BOLT has rewritten. Its .debug_frame, and that of its debug file, describes the
+// code before that, so it is used on request only.
+func TestRewritten(t *testing.T) {
+	w := debugFrame(amd64)
+	w.Entry(w.Shared(plainCIE), w.Addresses(textAddr, 0x10))
+	note := elffile.Section{}
+	note.Name = ".note.bolt_info"
+	for _, inDebug := range []bool{false, true} {
+		f, debug := tinyELF(t, amd64, ".debug_frame", w.B), (*elffile.File)(nil)
+		f.Sections = append(f.Sections, note)
+		if inDebug {
+			f, debug = tinyELF(t, amd64, ".data", []byte{1}), f
+		}
+		if table, err := Load(f, Auto, debug); !errors.Is(err, ErrNone) {
+			t.Errorf("%+v, error %v", table, err)
+		}
+		if table, err := Load(f, DebugFrame, debug); err != nil || table.Len() != 1 {
+			t.Errorf("on request: %+v, error %v", table, err)
+		}
+	}
+}
+
 // TestHeader finds .eh_frame through .eh_frame_hdr in a file without section headers.
 func TestHeader(t *testing.T) {
 	const off = 64 + 56 // file offset of the section contents in tinyELF
