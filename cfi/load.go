@@ -1,6 +1,7 @@
 package cfi
 
 import (
+	"bytes"
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
@@ -431,6 +432,9 @@ func (r *reader) fromHdr(f *elffile.File) (*section, error) {
 	b, err := f.ReadAt(where, p.Off, n)
 	if err != nil {
 		return nil, err
+	}
+	if len(bytes.Trim(b, "\x00")) == 0 { // llvm-objcopy: the sections are removed, and their contents cleared
+		return nil, nil
 	}
 	c := cursor{data: b, sec: &section{name: where, addr: p.Vaddr, dataBase: p.Vaddr, order: f.Order, file: f}}
 	if v := c.u8(); v != 1 {

@@ -413,6 +413,7 @@ func TestHeader(t *testing.T) {
 			{"elsewhere", words(0x03, 0x1234),
 				"PT_GNU_EH_FRAME+0x0: points to .eh_frame at address 0x1234, which is not in a loaded segment"},
 			{"empty", nil, "no CFI: neither .eh_frame nor a PT_GNU_EH_FRAME that points to it"},
+			{"cleared", make([]byte, 12), "no CFI: neither .eh_frame nor a PT_GNU_EH_FRAME that points to it"},
 			{"ELF header", words(0x03, frameAddr-off),
 				"no CFI: neither .eh_frame nor a PT_GNU_EH_FRAME that points to it"},
 		} {
