@@ -37,45 +37,42 @@ func Expand(args []string) []string {
 
 var errQuote = errors.New("unterminated quote")
 
-// Split splits text into words like a shell, with quotes and backslashes but without expansions. If a quote is not
-// closed, it returns the words so far and an error.
+// Split splits text, in any encoding, into words like a shell, with quotes and backslashes but without expansions. If a
+// quote is not closed, it returns the words so far and an error.
 func Split(text string) ([]string, error) {
 	var words []string
-	var word strings.Builder
+	var word []byte
 	in := false      // inside a word
-	quote := rune(0) // the open quote, or 0
-	runes := []rune(text)
-	for i := 0; i < len(runes); i++ {
-		c := runes[i]
+	quote := byte(0) // the open quote, or 0
+	for i := 0; i < len(text); i++ {
+		c := text[i]
 		switch {
-		case c == '\\' && quote != '\'' && i+1 < len(runes):
-			next := runes[i+1]
-			i++
+		case c == '\\' && quote != '\'' && i+1 < len(text):
 			in = true
-			if next == '\n' { // line continuation
+			i++
+			if text[i] == '\n' { // line continuation
 				continue
 			}
-			if quote == '"' && !strings.ContainsRune("\"\\$`", next) {
-				word.WriteRune(c)
+			if quote == '"' && !strings.Contains("\"\\$`", text[i:i+1]) {
+				word = append(word, c)
 			}
-			word.WriteRune(next)
+			word = append(word, text[i])
 		case quote != 0 && c == quote:
 			quote = 0
 		case quote == 0 && (c == '\'' || c == '"'):
 			quote, in = c, true
-		case quote == 0 && strings.ContainsRune(" \t\n\v\f\r", c):
+		case quote == 0 && strings.Contains(" \t\n\v\f\r", text[i:i+1]):
 			if in {
-				words = append(words, word.String())
-				word.Reset()
-				in = false
+				words = append(words, string(word))
 			}
+			word, in = nil, false
 		default:
-			word.WriteRune(c)
+			word = append(word, c)
 			in = true
 		}
 	}
 	if in {
-		words = append(words, word.String())
+		words = append(words, string(word))
 	}
 	if quote != 0 {
 		return words, errQuote
@@ -83,19 +80,17 @@ func Split(text string) ([]string, error) {
 	return words, nil
 }
 
-// OwnScript reports whether the arguments of a linker or compiler name a linker script. Kernels and boot loaders depend
-// on the layout that their scripts define.
-func OwnScript(args []string) bool {
+// OwnLayout reports whether the arguments of a linker or compiler name a linker script, on whose layout kernels and
+// boot loaders depend, or make gold change its output in place later (--incremental).
+func OwnLayout(args []string) bool {
 	for _, arg := range args {
 		for _, a := range strings.Split(strings.TrimPrefix(arg, "-Wl,"), ",") {
 			if strings.HasPrefix(a, "--") {
 				a = a[1:]
 			}
 			name, _, _ := strings.Cut(a, "=")
-			switch {
-			case name == "-T", name == "-script":
-				return true
-			case strings.HasPrefix(a, "-T") && !slices.Contains(addressFlags, name):
+			if name == "-script" || strings.HasPrefix(a, "-incremental") ||
+				strings.HasPrefix(a, "-T") && !slices.Contains(addressFlags, name) {
 				return true
 			}
 		}
@@ -106,30 +101,23 @@ func OwnScript(args []string) bool {
 // addressFlags start with -T but set the address of a section or segment.
 var addressFlags = []string{"-Ttext", "-Tdata", "-Tbss", "-Ttext-segment", "-Trodata-segment", "-Tldata-segment"}
 
-// DefaultOutput is the output if -o is missing.
-const DefaultOutput = "a.out"
-
 // Outputs returns the possible outputs of a linker or compiler. The result can have several elements, because only the
 // linker knows which arguments are values of other flags (-mllvm -opaque-pointers).
 func Outputs(args []string) []string {
 	var out []string
 	for i, arg := range args {
-		value, joined := "", false
-		if after, ok := strings.CutPrefix(arg, "--o"); ok {
-			arg = "-o" + after
-		} else if after, ok := strings.CutPrefix(arg, "-o"); ok && after != "" {
-			out = append(out, after) // only gold reads -output as --output
-		}
-		if arg, value, joined = strings.Cut(arg, "="); !joined && i+1 < len(args) {
-			value = args[i+1]
-		}
-		// GNU ld accepts abbreviated flags.
-		if strings.HasPrefix("-output", arg) && len(arg) >= len("-o") && value != "" {
-			out = append(out, value)
+		long, isLong := strings.CutPrefix(arg, "--output=")
+		switch {
+		case (arg == "-o" || arg == "--output") && i+1 < len(args):
+			out = append(out, args[i+1])
+		case isLong:
+			out = append(out, long)
+		case strings.HasPrefix(arg, "-o"):
+			out = append(out, arg[len("-o"):])
 		}
 	}
 	if len(out) == 0 {
-		return []string{DefaultOutput}
+		return []string{"a.out"}
 	}
 	return out
 }
