@@ -26,6 +26,7 @@ import (
 
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/suite"
 	"cfi2sframe/internal/testkit/testfile"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -131,6 +132,14 @@ func TestScript(t *testing.T) {
 				return os.Geteuid() == 0, nil
 			case "mknod":
 				return makeNull(filepath.Join(t.TempDir(), "null")) == nil, nil
+			case "terminal": // as ttyin creates
+				f, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+				if err == nil {
+					return true, f.Close()
+				} else if os.Getenv(suite.Require) == "" {
+					return false, nil
+				}
+				return false, fmt.Errorf("%w, and %s is set", err, suite.Require)
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},

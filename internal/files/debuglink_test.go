@@ -203,16 +203,6 @@ func TestOutputsRefused(t *testing.T) {
 		!strings.HasSuffix(err.Error(), ": cannot write to "+none+noFolder) {
 		t.Errorf("an archive without a directory for its members: %v", err)
 	}
-	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		peer.Missing(t, "a terminal cannot be created: "+err.Error())
-	}
-	withStdin(t, terminal, func() {
-		if _, err := files.Convert(t.Context(), files.Stdin, filepath.Join(dir, "out"), files.Options{}); err == nil ||
-			err.Error() != "standard input is a terminal; redirect a file or a pipe" {
-			t.Errorf("a terminal: %v", err)
-		}
-	})
 	var batch files.Batch
 	batch.AddInPlace(t.Context(), none, files.Options{})
 	finishAndCommit(t.Context(), &batch)

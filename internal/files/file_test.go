@@ -96,16 +96,21 @@ func TestUnchanged(t *testing.T) {
 	})
 }
 
-// TestTerminal expects an error for an output that is a terminal.
+// TestTerminal expects errors for a terminal as the input and as the output.
 func TestTerminal(t *testing.T) {
 	const path = "/dev/ptmx" // creates a new terminal
-	if f, err := os.OpenFile(path, os.O_WRONLY, 0); err != nil {
+	terminal, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
 		peer.Missing(t, "a terminal cannot be created: "+err.Error())
-	} else {
-		f.Close()
 	}
-	const want = "the output is a terminal; name a file, or pipe it to another program"
-	if _, err := files.Create(path, 0o666); err == nil || err.Error() != want {
-		t.Errorf("%v; want %q", err, want)
+	const input = "standard input is a terminal; redirect a file or a pipe"
+	withStdin(t, terminal, func() {
+		if _, err := files.Open(t.Context(), files.Stdin); err == nil || err.Error() != input {
+			t.Errorf("%v; want %q", err, input)
+		}
+	})
+	const output = "the output is a terminal; name a file, or pipe it to another program"
+	if _, err := files.Create(path, 0o666); err == nil || err.Error() != output {
+		t.Errorf("%v; want %q", err, output)
 	}
 }
