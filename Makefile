@@ -52,8 +52,10 @@ SOURCES = walker/backtrace.c walker/libunwind.c walker/files.c walker/stacks.c
 all:
 	mkdir -p build
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-w -X main.version=$(VERSION)' -o build/cfi2sframe ./cmd/cfi2sframe
-	unset GOOS GOARCH; CGO_ENABLED=0 $(GO) build -o build/native ./cmd/cfi2sframe && \
-		scripts/manual build/native build
+	if [ "$$($(GO) env GOOS GOARCH)" = "$$($(GO) env GOHOSTOS GOHOSTARCH)" ]; then \
+		cp -f build/cfi2sframe build/native; \
+	else unset GOOS GOARCH; CGO_ENABLED=0 $(GO) build -o build/native ./cmd/cfi2sframe; fi
+	scripts/manual build/native build
 	@if $(CC) -E walker/backtrace.c >/dev/null 2>&1; then $(MAKE) backtrace; else \
 		echo "libsframe-backtrace is not built: it needs a C compiler ($(CC)) and glibc 2.35 or later" >&2; fi
 
