@@ -210,8 +210,8 @@ func (l *link) convert(ctx context.Context, path string) int {
 	return status
 }
 
-// isConcatenated reports whether the linker concatenated the .sframe sections of objects, as all but GNU ld do. Readers
-// see only the first of them.
+// isConcatenated reports whether the linker concatenated the .sframe sections of objects, as lld and gold do. Readers
+// see only the first of them. Linkers that merge the sections add the segment.
 func isConcatenated(path string) bool {
 	f, err := elf.Open(path)
 	if err != nil {
