@@ -12,6 +12,7 @@ type cluster struct {
 	row, rows   uint32 // index of the first row in Builder.refs, and number of rows
 	size        uint32 // size of the rows in bytes, without their start addresses
 	span        uint32 // distance from the start of the first row to the start of the last
+	starts      uint32 // sum of the rows' distances from the start of the first row
 	first, last uint32 // indexes in Builder.forms, for the first and the last row
 	rest        uint32 // the cluster without its first row
 }
@@ -61,6 +62,7 @@ func (b *Builder) cluster(rows []sframe.Ref) uint32 {
 	}
 	for _, e := range rows {
 		c.size += uint32(len(b.forms[e.Row]))
+		c.starts += e.Start
 	}
 	b.refs = append(b.refs, rows...)
 	b.clusters = append(b.clusters, c)

@@ -153,6 +153,28 @@ func TestDivide(t *testing.T) {
 	}
 }
 
+// TestReads bounds how many rows readers read from the first row of an FDE up to the row that covers a pc, on average
+// over the code: a large function gets its own FDE, although its neighbors are joined.
+func TestReads(t *testing.T) {
+	var fns []function
+	start := uint64(0x10000)
+	for i := range 800 {
+		d := sframe.FDE{Start: start, Size: 30}
+		if i%8 == 7 {
+			d.Size = 3000
+		}
+		fns = append(fns, function{d, []sframe.FRE{sp(0, 8), sp(2, int32(16+8*(i%5))), sp(d.Size-1, 8)}})
+		start = d.End()
+	}
+	_, joined := encodeAll(t, joinOptions(sframe.V3), fns, 1)
+	_, separate := encodeAll(t, Options{Version: sframe.V3, ABI: sframe.AMD64Little}, fns, 1)
+	reads := func(data []byte) uint64 { return (totalCost(t, data) - uint64(len(data))*byteCost) / readCost }
+	if 20*reads(joined) > 27*reads(separate) || 3*len(joined) > len(separate) {
+		t.Errorf("%d rows read, want at most 1.35 times %d; %d bytes, want a third of %d", reads(joined),
+			reads(separate), len(joined), len(separate))
+	}
+}
+
 // TestMaxRows checks that each FDE has at most maxRows rows, whether or not the rows are close together.
 func TestMaxRows(t *testing.T) {
 	for _, distance := range []uint32{1, minGap - 1, minGap, 1000} {
@@ -217,14 +239,17 @@ func TestManyFunctions(t *testing.T) {
 type wholeSearch struct {
 	*Builder
 	places []place
+	starts []uint32          // by place: its offset in the chain
+	ends   []uint32          // by place: the offset of the next place, or the size of the chain
 	uses   map[string]uint64 // number of uses of each list
 	fde    uint64
 	limit  int
 }
 
 // list describes the FRE list of the clusters from begin to end: a key that contains its rows and their offsets, its
-// size in bytes, and its number of rows. Equal rows form different lists if their clusters differ.
-func (w *wholeSearch) list(begin, end int) (key string, size uint32, rows int) {
+// size in bytes, and its number of rows. Equal rows form different lists if their clusters differ. It also returns how
+// many rows readers read if they look up each pc of the piece once.
+func (w *wholeSearch) list(begin, end int) (key string, size uint32, rows int, reads uint64) {
 	at, last := uint32(0), uint32(0)
 	for i, p := range w.places[begin:end] {
 		if i > 0 {
@@ -235,16 +260,17 @@ func (w *wholeSearch) list(begin, end int) (key string, size uint32, rows int) {
 			key += fmt.Sprintf("%d:%d ", last, e.Row)
 			size += uint32(len(w.forms[e.Row]))
 			rows++
+			reads += uint64(w.ends[end-1] - w.starts[begin] - last)
 		}
 		key += "|"
 	}
-	return key, uint32(w.layout.AttrSize) + size + uint32(rows*sframe.TypeFor(last).Size()), rows
+	return key, uint32(w.layout.AttrSize) + size + uint32(rows*sframe.TypeFor(last).Size()), rows, reads
 }
 
 // cost returns the cost of a piece, and false if it has too many rows.
 func (w *wholeSearch) cost(begin, end int) (uint64, bool) {
-	key, size, rows := w.list(begin, end)
-	return w.fde + uint64(size)*(byteCost/w.uses[key]), rows <= w.limit || end == begin+1
+	key, size, rows, reads := w.list(begin, end)
+	return w.fde + uint64(size)*(byteCost/w.uses[key]) + reads*readCost, rows <= w.limit || end == begin+1
 }
 
 // minCost returns the minimum cost of the clusters from begin to end.
@@ -293,11 +319,22 @@ func TestChoose(t *testing.T) {
 		tr := newTrie(b, places)
 		tr.grow(uint32(limit))
 		tr.setCosts()
-		w := &wholeSearch{b, places, map[string]uint64{}, uint64(b.layout.FDESize) * byteCost, limit}
+		w := &wholeSearch{Builder: b, places: places, uses: make(map[string]uint64),
+			fde: uint64(b.layout.FDESize) * byteCost, limit: limit}
+		for i := range chains[:len(chains)-1] {
+			at := uint32(0)
+			for j, p := range places[chains[i].place:chains[i+1].place] {
+				if at += p.gap; j > 0 {
+					w.ends = append(w.ends, at)
+				}
+				w.starts = append(w.starts, at)
+			}
+			w.ends = append(w.ends, chains[i].size)
+		}
 		for i := range chains[:len(chains)-1] {
 			for begin := chains[i].place; begin < chains[i+1].place; begin++ {
 				for end := begin + 1; end <= chains[i+1].place; end++ {
-					key, _, _ := w.list(begin, end)
+					key, _, _, _ := w.list(begin, end)
 					w.uses[key]++
 				}
 			}

@@ -19,13 +19,14 @@ type trie struct {
 
 // A node represents the list of the clusters on the path from the root.
 type node struct {
-	cost   uint64 // cost of the list to each FDE that uses it
+	cost   uint64 // cost of the list to each FDE that uses it, less starts*readCost, modulo 2^64
 	parent uint32 // the list without its last cluster
 	uses   uint32 // number of occurrences of the list
 	depth  uint32 // number of clusters
 	rows   uint32 // number of rows
 	size   uint32 // size in bytes of the attribute and of the rows without their start addresses
 	list   uint32 // size in bytes including start addresses
+	starts uint64 // sum of the rows' offsets in the list, which a lookup of each pc does not read
 }
 
 // newTrie returns a trie of the single-cluster lists. Their nodes have the same indexes as the clusters.
@@ -125,6 +126,7 @@ func (t *trie) distance(start, places uint32) (sum uint32) {
 func (t *trie) add(parent, cluster, offset uint32) uint32 {
 	p, c := &t.nodes[parent], &t.clusters[cluster]
 	n := node{parent: parent, depth: p.depth + 1, rows: p.rows + c.rows, size: p.size + c.size}
+	n.starts = p.starts + uint64(c.rows)*uint64(offset) + uint64(c.starts)
 	n.list = n.size + n.rows<<sframe.TypeFor(offset+c.span)
 	t.nodes = append(t.nodes, n)
 	return uint32(len(t.nodes) - 1)
@@ -134,7 +136,7 @@ func (t *trie) add(parent, cluster, offset uint32) uint32 {
 func (t *trie) setCosts() {
 	for i := range t.nodes {
 		n := &t.nodes[i]
-		n.cost = uint64(n.list) * (byteCost / uint64(max(n.uses, 1)))
+		n.cost = uint64(n.list)*(byteCost/uint64(max(n.uses, 1))) - n.starts*readCost
 		n.uses = 0
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 // commands are the subcommands.
 var commands = []*kit.Command{
-	bench.Command(), clients.Command(), conformance.Command(), corpus.Command(), faults.Command(),
+	bench.Command(), bench.Reads(), clients.Command(), conformance.Command(), corpus.Command(), faults.Command(),
 	gotables.Command(), mutants.Command(), readers.Command(), step.Command(), survive.Command(),
 }
 
