@@ -23,6 +23,7 @@ type Facts struct {
 	Inferred     uint64                             // part of Covered whose rows are inferred from instructions
 	Outermost    uint64                             // code of outermost frames, which needs no rows
 	Topmost      uint64                             // part of Covered whose rows are valid only in the topmost frame
+	LinuxTopmost uint64                             // part of Covered whose rows Linux uses only in the topmost frame
 	Stubs        uint64                             // PLT stubs with rows but without CFI
 	Padding      uint64                             // padding after functions, described by their last rows
 	Sums         map[translate.Reason]translate.Sum // part of Described without rows, by reason
@@ -57,7 +58,8 @@ func (s *single) note(t *translation) {
 		Member: s.member, ABI: t.abi,
 		Format:    Format{Version: s.opt.Version, PCRel: s.opt.PCRel, Outermost: s.opt.Outermost},
 		Functions: r.Functions, Described: r.Described, Covered: r.Covered + lost, Inferred: r.Inferred,
-		Outermost: lost, Topmost: r.Topmost, Stubs: r.Synthesised, Padding: r.Padding, Sums: r.Sums,
+		Outermost: lost, Topmost: r.Topmost, LinuxTopmost: r.LinuxTopmost, Stubs: r.Synthesised,
+		Padding: r.Padding, Sums: r.Sums,
 	}
 }
 

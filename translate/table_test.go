@@ -380,27 +380,33 @@ func TestStubs(t *testing.T) {
 }
 
 // TestTopmost translates rules that use registers other than SP and FP (V3 specification, "Flexible FDEs") for the CFA,
-// for the return address or for the frame pointer, and rules that do not.
+// for the return address or for the frame pointer, and rules that do not. In other than topmost frames, Linux accepts
+// only SP and FP, and only for the CFA (kernel/unwind/user.c, unwind_user_next_common).
 func TestTopmost(t *testing.T) {
 	opt := Options{Version: sframe.V3, NoPCMask: true, Moves: func(uint64) uint64 { return 16 }}
 	for _, tt := range []struct {
 		name string
 		code []byte
-		want uint64 // in bytes
+		want [2]uint64 // in bytes: for any reader, and for Linux
 	}{
-		{"SP", nil, 0},
-		{"FP", []byte{0x0c, 6, 16}, 0},
-		{"CFA by r10", []byte{0x0c, 10, 8}, 0x40},
-		{"return address in r10", []byte{0x09, 16, 10}, 0x40},
-		{"frame pointer in r10", []byte{0x09, 6, 10}, 0x40},
-		{"frame pointer in r10 from 0x10 on", []byte{0x50, 0x09, 6, 10}, 0x30},
-		{"frame pointer in r10 in a PLT", slices.Concat(pltCFA, []byte{0x09, 6, 10}), 0x40},
+		{"SP", nil, [2]uint64{0, 0}},
+		{"FP", []byte{0x0c, 6, 16}, [2]uint64{0, 0}},
+		{"CFA by r10", []byte{0x0c, 10, 8}, [2]uint64{0x40, 0x40}},
+		{"CFA at FP-8", []byte{0x0f, 3, 0x76, 0x78, 0x06}, [2]uint64{0, 0}},
+		{"return address in r10", []byte{0x09, 16, 10}, [2]uint64{0x40, 0x40}},
+		{"return address at FP+8", []byte{0x10, 16, 2, 0x76, 8}, [2]uint64{0, 0x40}},
+		{"frame pointer in r10", []byte{0x09, 6, 10}, [2]uint64{0x40, 0x40}},
+		{"frame pointer at FP", []byte{0x10, 6, 2, 0x76, 0}, [2]uint64{0, 0x40}},
+		{"frame pointer in r10 from 0x10 on", []byte{0x50, 0x09, 6, 10}, [2]uint64{0x30, 0x30}},
+		{"frame pointer at FP from 0x10 on", []byte{0x50, 0x10, 6, 2, 0x76, 0}, [2]uint64{0, 0x30}},
+		{"frame pointer in r10 in a PLT", slices.Concat(pltCFA, []byte{0x09, 6, 10}), [2]uint64{0x40, 0x40}},
 	} {
-		table := parse(t, "", testFunc{0x1000, 0x40, tt.code})
+		// The second function may repeat the first.
+		table := parse(t, "", testFunc{0x1000, 0x40, tt.code}, testFunc{0x1040, 0x40, tt.code})
 		res, err := Translate(table, opt, Discard())
-		if err != nil || res.Covered != 0x40 || res.Topmost != tt.want {
-			t.Errorf("%s: %d of %d bytes covered in the topmost frame only, error %v; want %d of 64", tt.name,
-				res.Topmost, res.Covered, err, tt.want)
+		if got := [2]uint64{res.Topmost / 2, res.LinuxTopmost / 2}; err != nil || res.Covered != 0x80 || got != tt.want {
+			t.Errorf("%s: %d of %d bytes covered in the topmost frame only, error %v; want %d of 128", tt.name,
+				got, res.Covered, err, tt.want)
 		}
 	}
 }

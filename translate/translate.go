@@ -152,10 +152,13 @@ type Result struct {
 	Described uint64 // code with CFI
 	Covered   uint64 // code with CFI and SFrame rows
 	// the part of Covered whose rules use registers other than SP and FP, which are known only in the topmost frame
-	Topmost  uint64
-	Inferred uint64 // the part of Covered in functions whose rows are inferred from instructions
-	Gaps     []Gap  // the first maxGaps gaps in address order; adjacent rows with the same rule are one gap
-	Sums     map[Reason]Sum
+	Topmost uint64
+	// LinuxTopmost is Topmost, plus code whose RA or FP is relative to SP or FP instead of the CFA: the patch series for
+	// Linux (kernel/unwind/user.c) applies such rules only in the topmost frame.
+	LinuxTopmost uint64
+	Inferred     uint64 // the part of Covered in functions whose rows are inferred from instructions
+	Gaps         []Gap  // the first maxGaps gaps in address order; adjacent rows with the same rule are one gap
+	Sums         map[Reason]Sum
 	// Synthesised is the size of PLT stubs without CFI that have SFrame rows.
 	Synthesised uint64
 	// Padding is the size of padding with SFrame rows.
@@ -219,6 +222,7 @@ func Merge(parts []*Result) *Result {
 		sum.Described += p.Described
 		sum.Covered += p.Covered
 		sum.Topmost += p.Topmost
+		sum.LinuxTopmost += p.LinuxTopmost
 		sum.Inferred += p.Inferred
 		sum.Synthesised += p.Synthesised
 		sum.Padding += p.Padding
@@ -288,7 +292,7 @@ type translator struct {
 
 	translations []translation // by rule-set number
 	lost         []Gap         // gaps for rules that cannot be expressed
-	top          []bool        // by the sink's row number: whether the row uses registers other than SP and FP
+	use          []use         // by the sink's row number
 	repeat       []repeatable  // by program number
 	pcRead       bool          // a rule of the current function depends on the pc
 
@@ -301,8 +305,29 @@ type run struct {
 	begin, end  uint64
 	first, last int // its rows are refs[first:last]
 	rep         uint8
-	topmost     uint64 // bytes of code whose rows use registers other than SP and FP
-	handle      int    // returned by the sink
+	bytes       [inTopmost + 1]uint64 // bytes of code by the use of their rows
+	handle      int                   // returned by the sink
+}
+
+// A use says in which frames readers can apply a row.
+type use uint8
+
+const (
+	inAny          use = iota
+	inLinuxTopmost     // in any frame, but Linux only in the topmost frame
+	inTopmost          // in the topmost frame
+)
+
+// useOf returns the use of a row.
+func useOf(r *sframe.Row) use {
+	relative := func(rule sframe.Rule) bool { return rule.Base == sframe.SP || rule.Base == sframe.FP }
+	switch {
+	case r.CFA.Base == sframe.Register || r.RA.Base == sframe.Register || r.FP.Base == sframe.Register:
+		return inTopmost
+	case relative(r.RA) || relative(r.FP):
+		return inLinuxTopmost
+	}
+	return inAny
 }
 
 func (x *translator) function(fn *cfi.Function) error {
@@ -397,10 +422,14 @@ type repeatable struct {
 
 // repeatable returns how to repeat the current function, whose last row starts at offset last.
 func (x *translator) repeatable(last uint32) repeatable {
-	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.runs[0].topmost > 0 {
+	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead {
 		return repeatable{}
 	}
-	return repeatable{uint32(x.runs[0].handle) + 1, last}
+	r := &x.runs[0]
+	if r.bytes[inTopmost]+r.bytes[inLinuxTopmost] > 0 { // addRepeat does not count them
+		return repeatable{}
+	}
+	return repeatable{uint32(r.handle) + 1, last}
 }
 
 // addRepeat adds the current function with the rows of an earlier function.
@@ -434,7 +463,8 @@ func (x *translator) commit() error {
 		}
 		covered += r.end - r.begin
 		x.res.Padding += x.paddingAfter(r)
-		x.res.Topmost += r.topmost
+		x.res.Topmost += r.bytes[inTopmost]
+		x.res.LinuxTopmost += r.bytes[inTopmost] + r.bytes[inLinuxTopmost]
 	}
 	x.countCovered(covered)
 	drap := slices.ContainsFunc(x.gaps, func(g Gap) bool { return g.Reason == DRAP })
@@ -494,10 +524,10 @@ func (x *translator) gap(begin, end uint64, g Gap) {
 // number returns the sink's number for a row.
 func (x *translator) number(r sframe.Row) uint32 {
 	n := x.sink.Row(r)
-	for len(x.top) <= int(n) {
-		x.top = append(x.top, false)
+	for len(x.use) <= int(n) {
+		x.use = append(x.use, inAny)
 	}
-	x.top[n] = r.CFA.Base == sframe.Register || r.RA.Base == sframe.Register || r.FP.Base == sframe.Register
+	x.use[n] = useOf(&r)
 	return n
 }
 
@@ -508,9 +538,7 @@ func (x *translator) add(begin, end uint64, row uint32) {
 		x.open = true
 	}
 	r := &x.runs[len(x.runs)-1]
-	if x.top[row] {
-		r.topmost += end - begin
-	}
+	r.bytes[x.use[row]] += end - begin
 	x.refs = append(x.refs, sframe.Ref{Start: uint32(begin - r.begin), Row: row})
 	r.end, r.last = end, len(x.refs)
 }
@@ -526,7 +554,7 @@ type kind uint8
 const (
 	unseen    kind = iota
 	asRow          // valid in any frame
-	asTopmost      // uses registers other than SP and FP
+	asTopmost      // valid in the topmost frame, at least for some readers
 	asGap
 	asPLT // the CFA depends on the pc
 	asEpilogue
@@ -570,7 +598,7 @@ func (x *translator) translateRules() translation {
 		return translation{is: asEpilogue, n: uint32(len(x.epilogues) - 1)}
 	}
 	n := x.number(e)
-	if x.top[n] {
+	if x.use[n] != inAny {
 		return translation{is: asTopmost, n: n}
 	}
 	return translation{is: asRow, n: n}

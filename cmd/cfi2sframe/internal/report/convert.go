@@ -23,8 +23,8 @@ func Converted(d *convert.Details, limits *Limits) *Coverage {
 		Functions: f.Functions, FDEs: f.FDEs, FREs: f.FREs,
 		Amounts: Amounts{Described: f.Described, Covered: f.Covered, Inferred: f.Inferred, Outermost: f.Outermost,
 			PLT: f.Stubs},
-		Topmost: f.Topmost, Padding: f.Padding, Sources: []Source{}, Dropped: Dropped(d.Table.Dropped),
-		Malformed: Malformed{Count: d.Table.NumErrors}, MovedCode: f.MovedCode, Unsigned: f.Unsigned,
+		Topmost: f.Topmost, TopLinux: f.LinuxTopmost, Padding: f.Padding, Sources: []Source{},
+		Dropped: Dropped(d.Table.Dropped), Malformed: Malformed{Count: d.Table.NumErrors}, MovedCode: f.MovedCode, Unsigned: f.Unsigned,
 		Size: f.Size, EHFrame: sectionSize(d.File, ".eh_frame"), EHHdr: sectionSize(d.File, ".eh_frame_hdr"),
 		Verified: f.Verified,
 	}

@@ -23,6 +23,7 @@ type Coverage struct {
 	FREs      uint64   `json:"fres"`                 // written
 	Amounts
 	Topmost   uint64    `json:"topmost"`           // part of Covered with rows for topmost frames only
+	TopLinux  uint64    `json:"topmost_linux"`     // part of Covered that Linux uses only in topmost frames
 	Padding   uint64    `json:"padding,omitempty"` // padding covered by the last rows of functions
 	Reasons   []Reason  `json:"gaps_by_reason"`
 	Gaps      []Gap     `json:"gaps"`

@@ -22,7 +22,7 @@ func fullCoverage() *report.Coverage {
 	return &report.Coverage{
 		Schema: report.Schema, File: "prog", Kept: "current", Output: "out", BuildID: "c0de", ABI: "amd64", Format: 2,
 		Sources: []report.Source{{Name: ".debug_frame", Size: 9, FDEs: 1}}, DebugFile: "prog.debug",
-		Functions: 1, FDEs: 1, FREs: 2, Topmost: 3,
+		Functions: 1, FDEs: 1, FREs: 2, Topmost: 3, TopLinux: 7,
 		Amounts: report.Amounts{Code: 40, Unwindable: 29, Described: 30, Covered: 24, Inferred: 6, Outermost: 4,
 			PLT: 5},
 		Reasons: []report.Reason{

@@ -19,6 +19,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.FREs += c.FREs
 		sum.Amounts.Add(&c.Amounts)
 		sum.Topmost += c.Topmost
+		sum.TopLinux += c.TopLinux
 		sum.Padding += c.Padding
 		sum.MovedCode += c.MovedCode
 		sum.Unsigned = sum.Unsigned || c.Unsigned

@@ -50,6 +50,7 @@ func TestTextWhole(t *testing.T) {
     and 1 more function
 `
 		stubs = `  3 bytes covered only in topmost frames, with registers other than SP and FP
+  7 bytes covered only in topmost frames by linux and perf, with rules for RA or FP that name a register
   5 bytes of PLT stubs without CFI have rows
 `
 		padding = "  7 bytes of padding are covered by the last rows of functions\n"
