@@ -391,6 +391,7 @@ func (s *single) checkCurrent() error {
 		compare(s.f, old, s.table, t.Result, s.opt.workers(s.table, s.f.Size)) != nil {
 		return nil
 	}
+	t.section, t.layout = section, &elfwrite.Layout{Addr: addr}
 	s.note(t)
 	s.facts.FDEs, s.facts.FREs, s.facts.Size, s.facts.Verified = old.Len(), uint64(old.NumFREs), old.Size(), true
 	return errCurrent

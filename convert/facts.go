@@ -48,6 +48,19 @@ type Details struct {
 	Stubs     []plt.Stub
 	Result    *translate.Result // of a conversion
 	Pads      []uint8           // sizes of the padding after functions (see padding.Gaps.Sizes), or nil
+	Linux     Linux             // of the Options
+
+	section []byte // of a linked file
+	addr    uint64 // of the section
+}
+
+// Section decodes the new section of a linked file. It returns nil for an object, whose section has no addresses yet,
+// and if no section is written.
+func (d *Details) Section() (*sframe.Section, error) {
+	if len(d.section) == 0 {
+		return nil, nil
+	}
+	return sframe.Decode(d.section, d.addr)
 }
 
 // note records the facts about a translation.
@@ -86,8 +99,12 @@ func (s *single) report(kept *Kept, unsigned bool) error {
 	if s.job.Report == nil {
 		return nil
 	}
-	return s.job.Report(&Details{
+	d := &Details{
 		Facts: s.facts, InputSize: uint64(s.job.Size), File: s.f, Debug: s.debug, Table: s.table,
-		Stubs: s.stubs, Result: s.translation.Result, Pads: s.pads,
-	})
+		Stubs: s.stubs, Result: s.translation.Result, Pads: s.pads, Linux: s.opt.Linux,
+	}
+	if !s.f.IsObject() {
+		d.section, d.addr = s.translation.section, s.translation.layout.Addr
+	}
+	return s.job.Report(d)
 }

@@ -48,8 +48,10 @@ func TestReader(t *testing.T) {
 		{"plt", convert.Options{Version: sframe.V2, NoPCMask: true},
 			convert.Reader{Formats: []convert.Format{v2}, NoPCMask: true}, ""},
 	} {
-		section := must.Get(convert.ReadSection(elftest.Parse(t, converted(t, tt.name, tt.opt))))(t)
-		if got, err := tt.reader.Refusal(section); err != nil || got != tt.want {
+		f := elftest.Parse(t, converted(t, tt.name, tt.opt))
+		section := must.Get(convert.ReadSection(f))(t)
+		format := must.Get(convert.FormatOf(section))(t)
+		if got, err := tt.reader.Refusal(f, section, format); err != nil || got != tt.want {
 			t.Errorf("%s with %+v: %q, %v; want %q", tt.name, tt.opt, got, err, tt.want)
 		}
 	}
@@ -178,9 +180,8 @@ func TestOtherFiles(t *testing.T) {
 	_, in := sectionOf(t, damaged, ".sframe")
 	damaged[int(in.Offset)+28+20*int(damaged[in.Offset+8])+1] = 0x63 // info byte with an undefined word size
 	section = must.Get(convert.ReadSection(elftest.Parse(t, damaged)))(t)
-	reader := convert.Reader{Formats: []convert.Format{{Version: sframe.V2}}}
-	if why, err := reader.Refusal(section); err == nil {
-		t.Errorf("a damaged row: %q", why)
+	if format, err := convert.FormatOf(section); err == nil {
+		t.Errorf("a damaged row: %v", format)
 	}
 	for name, opt := range map[string]convert.AttachOptions{
 		"a debug file that cannot be opened": {

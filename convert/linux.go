@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/arch"
@@ -16,7 +15,7 @@ import (
 )
 
 // A Linux identifies the Linux unwinder that reads a section. The rules below follow the patch series of the
-// unwinders: v14 for user space (May 2026), v4 to v8 for the kernel (April to October 2026). docs/readers.md lists the
+// unwinders: v14 to v16 for user space (May 2026 and later), v4 to v8 for the kernel (April to October 2026). docs/readers.md lists the
 // rules of each version.
 type Linux uint8
 
@@ -75,12 +74,10 @@ func symbolRanges(f *elffile.File, pairs ...[2]string) ([]elffile.Span, error) {
 }
 
 // withoutRows returns a predicate that reports whether code at pc gets no rows, or nil if no code is excluded.
-func (l Linux) withoutRows(f *elffile.File, table *cfi.Table) (func(pc uint64) bool, error) {
+func (l Linux) withoutRows(f *elffile.File) (func(pc uint64) bool, error) {
 	switch {
-	case l == NotLinux:
+	case !l.inKernel():
 		return nil, nil
-	case l == LinuxUser:
-		return outsideSegment(f, table), nil
 	case f.IsObject() && len(f.Sections) > 0: // the module loader frees code in sections with these names
 		return func(pc uint64) bool {
 			name := f.Sections[f.SectionAt(pc)].Name
@@ -105,22 +102,20 @@ func executableSegments(f *elffile.File) (ranges []elffile.Span) {
 	return ranges
 }
 
-// outsideSegment returns a predicate that reports whether pc is outside the executable segment with the most code, or
-// nil if a file has a single executable segment. Linux registers the section once per executable segment, and rejects
-// it if any FDE starts outside that segment.
-func outsideSegment(f *elffile.File, table *cfi.Table) func(pc uint64) bool {
-	ranges := executableSegments(f)
-	if len(ranges) < 2 {
-		return nil
-	}
-	sizes := make([]uint64, len(ranges))
-	for fn := range table.Functions() {
-		if i := slices.IndexFunc(ranges, func(r elffile.Span) bool { return r.Has(fn.Begin) }); i >= 0 {
-			sizes[i] += fn.End - fn.Begin
+// CodeSegments returns the number of executable segments that contain code with rows. Linux registers the section once
+// for each executable segment. With CONFIG_SFRAME_VALIDATION, a debugging option, it rejects the section if any FDE
+// starts outside that segment. Without the option, it reads only the FDE that it looks up, but removes the section if
+// that FDE starts in another segment, as happens for code without rows. Therefore all segments should have rows.
+func CodeSegments(f *elffile.File, s *sframe.Section) (n int) {
+	for _, r := range executableSegments(f) {
+		for _, d := range s.FDEs() {
+			if r.Has(d.Start) {
+				n++
+				break
+			}
 		}
 	}
-	text := ranges[slices.Index(sizes, slices.Max(sizes))]
-	return func(pc uint64) bool { return !text.Has(pc) }
+	return n
 }
 
 // validStart returns a predicate that reports whether an FDE may start at pc.
@@ -137,15 +132,8 @@ func (l Linux) validStart(f *elffile.File) (func(pc uint64) bool, error) {
 	default:
 		ranges = executableSegments(f)
 	}
-	in := -1 // index of the executable segment that contains all FDEs so far
 	return func(pc uint64) bool {
-		for i, r := range ranges {
-			if r.Has(pc) && (l == LinuxKernel || in < 0 || in == i) {
-				in = i
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(ranges, func(r elffile.Span) bool { return r.Has(pc) })
 	}, nil
 }
 
@@ -167,7 +155,8 @@ func (l Linux) Refusal(f *elffile.File, s *sframe.Section) (string, error) {
 }
 
 // refuse returns the reason why Linux rejects a section, or "". The predicate validStart is from Linux.validStart. The
-// checks are those of sframe_read_header and sframe_validate_section, except for those that sframe.Decode performs.
+// checks are those of sframe_read_header and, in kernels, sframe_validate_section, except for those that sframe.Decode
+// performs, and for those of rows.
 func (l Linux) refuse(s *sframe.Section, sorted bool, validStart func(pc uint64) bool) string {
 	switch {
 	case s.Version != sframe.V3:
@@ -182,7 +171,7 @@ func (l Linux) refuse(s *sframe.Section, sorted bool, validStart func(pc uint64)
 		return fmt.Sprintf("%d FDEs and %d FREs, but at least one of each is required", s.NumFDEs, s.NumFREs)
 	}
 	s = s.Sorted()
-	reader, last := s.NewReader(), uint64(0)
+	last := uint64(0)
 	for i := range s.Len() {
 		d := s.FDE(i)
 		at := func(what string) string {
@@ -197,9 +186,6 @@ func (l Linux) refuse(s *sframe.Section, sorted bool, validStart func(pc uint64)
 			return at("is flexible, which the kernel's own unwinder does not support")
 		}
 		last = d.Start
-		if _, _, err := reader.Refs(i); err != nil {
-			return at(fmt.Sprintf("has malformed rows: %v", err))
-		}
 	}
 	return ""
 }

@@ -45,24 +45,27 @@ func (f Format) String() string {
 	return text
 }
 
+// complete returns the format with the properties that its version implies.
+func (f Format) complete() Format {
+	l, _ := f.Version.Layout()
+	f.PCRel, f.Outermost = f.PCRel || l.PCRel, f.Outermost || l.Outermost
+	return f
+}
+
 // A Reader describes a program that reads sections of certain formats.
 type Reader struct {
 	Formats  []Format
 	NoPCMask bool // the program does not support PC-mask FDEs
+	Linux    Linux
 }
 
-// Refusal returns the reason why the reader cannot read a section, or "".
-func (r *Reader) Refusal(s *sframe.Section) (string, error) {
-	format, err := FormatOf(s)
-	if err != nil {
-		return "", err
+// Refusal returns the reason why the reader cannot read the section s of the file f, which has the given format, or "".
+// It does not read rows.
+func (r *Reader) Refusal(f *elffile.File, s *sframe.Section, format Format) (string, error) {
+	if r.Linux != NotLinux {
+		return r.Linux.Refusal(f, s)
 	}
-	same := func(f Format) bool {
-		l, _ := f.Version.Layout() // a version may imply these properties
-		return f.Version == format.Version && (f.PCRel || l.PCRel) == format.PCRel &&
-			(f.Outermost || l.Outermost) == format.Outermost
-	}
-	if !slices.ContainsFunc(r.Formats, same) {
+	if !slices.ContainsFunc(r.Formats, func(f Format) bool { return f.complete() == format.complete() }) {
 		return fmt.Sprintf("it is %v", format), nil
 	}
 	if !r.NoPCMask {

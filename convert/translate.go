@@ -134,6 +134,10 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 		Version: opt.Version, ABI: abi, PCRel: opt.PCRel,
 		Join: opt.Share != ShareOff && !s.f.IsObject(), Share: opt.Share.enabled(abi),
 	}
+	for _, r := range executableSegments(s.f) {
+		enc.Breaks = append(enc.Breaks, r.Begin)
+	}
+	slices.Sort(enc.Breaks)
 	if enc.Align, err = elfwrite.SizeMultiple(s.f); err != nil {
 		return nil, err
 	}
@@ -142,7 +146,7 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: s.stubs, Padding: s.padding(),
 		Moves: s.f.Moves, Budget: s.f.Budget(), Plain: opt.Linux.inKernel(), NoPCMask: opt.NoPCMask, Code: s.code,
 	}
-	if topt.Outside, err = opt.Linux.withoutRows(s.f, s.table); err != nil {
+	if topt.Outside, err = opt.Linux.withoutRows(s.f); err != nil {
 		return nil, err
 	}
 	if outside := topt.Outside; outside != nil {

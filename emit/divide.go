@@ -130,10 +130,15 @@ func (b *Builder) chains(maxPlaces int) (chains []chain, places []place) {
 	places = make([]place, 0, maxPlaces+1)
 	var ch *chain
 	last, at := uint32(0), uint32(0) // form of the previous row; offset of the last place
+	breaks := b.opt.Breaks
 	for i := range b.uses {
 		u := &b.uses[i]
 		r := &b.runs[u.run]
-		if i%blockUses == 0 || !b.canAppend(ch, u, r) {
+		apart := i%blockUses == 0 || !b.canAppend(ch, u, r)
+		for ; len(breaks) > 0 && breaks[0] <= u.start; breaks = breaks[1:] {
+			apart = true
+		}
+		if apart {
 			chains = append(chains, chain{start: u.start, place: len(places), class: r.class})
 			ch = &chains[len(chains)-1]
 			last, at = 0, 0

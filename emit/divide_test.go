@@ -61,6 +61,8 @@ func TestJoinFunctions(t *testing.T) {
 			{fde(0x100a, 10), []sframe.FRE{seven}}}, []string{"0x1000 20 [0]"}},
 		{"rows too long to be compared", []function{{fde(0x1000, 10), []sframe.FRE{long}},
 			{fde(0x100a, 10), []sframe.FRE{long}}}, []string{"0x1000 20 [0 10]"}},
+		{"a break", []function{{fde(0x2ff0, 16), frame}, {fde(0x3000, 16), frame}, {fde(0x3010, 16), frame[:1]}},
+			[]string{"0x2ff0 16 [0 1 9]", "0x3000 32 [0 1 9]"}},
 		{"4 GiB less a byte", []function{{fde(0x1000, math.MaxUint32-16), frame[:1]},
 			{fde(0x100000fef, 16), frame[:1]}}, []string{"0x1000 4294967295 [0]"}},
 		{"more than 4 GiB", []function{{fde(0x1000, math.MaxUint32), frame[:1]}, {fde(0x100000fff, 16), frame[:1]}},
@@ -71,7 +73,11 @@ func TestJoinFunctions(t *testing.T) {
 			if parts == 2 {
 				slices.Reverse(fns)
 			}
-			_, data := encodeAll(t, joinOptions(sframe.V3), fns, parts)
+			opt := joinOptions(sframe.V3)
+			if opt.Breaks = []uint64{0x1000}; tt.name == "a break" {
+				opt.Breaks = append(opt.Breaks, 0x3000)
+			}
+			_, data := encodeAll(t, opt, fns, parts)
 			s := must.Get(sframe.Decode(data, 0x100000))(t)
 			var got []string
 			for i, d := range s.FDEs() {

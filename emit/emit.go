@@ -38,6 +38,9 @@ type Options struct {
 	// Join divides code into FDEs regardless of functions: an FDE may describe several adjacent functions, or a part of
 	// a function. Otherwise each function gets one FDE, or more if the version cannot express it in one.
 	Join bool
+	// Breaks lists addresses that FDEs do not cross with Join, in ascending order: starts of executable segments, since
+	// Linux rejects the section if it finds an FDE of another segment at a pc.
+	Breaks []uint64
 	// Share, together with Join, stores equal FRE lists only once.
 	Share bool
 }

@@ -29,7 +29,7 @@ const (
 	TooFar        // the function is too far from the section for a 32-bit start address
 	TooLarge      // the function has at least 4 GiB of code or at least maxRows rows
 	Outermost     // the return address is undefined: there is no caller
-	OutsideText   // Linux does not look up the code: it is freed after use, or outside the main executable segment
+	OutsideText   // Linux does not look up the code: a kernel frees it after use
 	Disputed      // FDEs contradict each other
 	Malformed     // the CFI is malformed
 )

@@ -27,11 +27,9 @@ type checkSettings struct {
 	reporting
 	trees
 	minimums
-	require  bool
-	reader   string           // the value of --for
-	linux    convert.Linux    // the Linux reader (user space, kernel or modules) that --for selects
-	noPCMask bool             // the reader cannot look up rows in PC-mask FDEs
-	formats  []convert.Format // formats that the reader accepts; nil for Linux
+	require bool
+	like    string // the value of --for
+	reader  *convert.Reader
 }
 
 // checkCommand returns the verb check.
@@ -45,7 +43,7 @@ func (c *call) checkCommand() *cobra.Command {
 	s.define(cmd, "report format: none, text or json", fileForms)
 	s.defineVerbose(cmd, "also list skipped files")
 	s.defineMinimums(cmd, "exit with 3")
-	cmd.Flags().StringVar(&s.reader, "for", "",
+	cmd.Flags().StringVar(&s.like, "for", "",
 		"also report why `READER` would not read the section; readers: "+presetNames)
 	offer(cmd, "for", cobra.ShellCompDirectiveNoFileComp, presetWords())
 	cmd.Flags().BoolVar(&s.require, "require", false,
@@ -69,25 +67,22 @@ func (c *call) checkCommand() *cobra.Command {
 
 // applyReader applies --for.
 func (s *checkSettings) applyReader() error {
-	if s.reader == "" {
+	if s.reader = &(convert.Reader{}); s.like == "" {
 		return nil
 	}
-	p, err := findPreset(s.reader)
-	if err != nil {
-		return err
+	p, err := findPreset(s.like)
+	if err == nil {
+		s.reader = p.reader()
 	}
-	if s.linux = p.linux; s.linux == convert.NotLinux {
-		s.formats, s.noPCMask = append(slices.Clone(p.also), p.Format), p.noPCMask
-	}
-	return nil
+	return err
 }
 
 // refusal returns the message for a section that the reader refuses.
 func (s *checkSettings) refusal(why string) string {
-	if s.formats == nil {
+	if s.reader.Linux != convert.NotLinux {
 		return "Linux refuses .sframe: " + why
 	}
-	reader := report.Printable(s.reader)
+	reader := report.Printable(s.like)
 	return fmt.Sprintf("%s does not read .sframe: %s; convert with --force --for %s", reader, why, reader)
 }
 
@@ -115,7 +110,7 @@ func (s *checkSettings) compare(ctx context.Context, path string) (c *report.Che
 		why, err = convert.NoSFrame, nil
 	case errors.Is(err, sframe.ErrNone):
 		var failed error
-		why, failed = p.WhyNone(ctx, convert.Options{Force: true, Linux: s.linux, NoPCMask: s.noPCMask})
+		why, failed = p.WhyNone(ctx, convert.Options{Force: true, Linux: s.reader.Linux, NoPCMask: s.reader.NoPCMask})
 		if failed != nil || why != "" {
 			err = failed
 		}
@@ -131,20 +126,22 @@ func (s *checkSettings) compare(ctx context.Context, path string) (c *report.Che
 
 // compareProgram compares the .sframe of a program with its CFI. The report can be non-nil even on error.
 func (s *checkSettings) compareProgram(p *files.Program) (*report.Check, error) {
-	if s.linux == convert.LinuxKernel && !p.File.IsObject() && s.Reserved == "" {
+	if s.reader.Linux == convert.LinuxKernel && !p.File.IsObject() && s.Reserved == "" {
 		p.Sources.Reserved = convert.KernelSymbols
 	}
 	section, err := p.Section()
 	if err != nil {
 		return nil, err
 	}
-	refused, err := s.linux.Refusal(p.File, section)
-	if err == nil && s.formats != nil {
-		reader := convert.Reader{Formats: s.formats, NoPCMask: s.noPCMask}
-		refused, err = reader.Refusal(section)
-	}
-	if err != nil {
-		return nil, err
+	refused := ""
+	if s.like != "" {
+		format, err := convert.FormatOf(section)
+		if err != nil {
+			return nil, err
+		}
+		if refused, err = s.reader.Refusal(p.File, section, format); err != nil {
+			return nil, err
+		}
 	}
 	table, err := p.CFI()
 	if err != nil {
@@ -158,7 +155,9 @@ func (s *checkSettings) compareProgram(p *files.Program) (*report.Check, error) 
 	if err != nil {
 		return nil, err
 	}
-	c.Refused = refused
+	if c.Refused = refused; s.reader.Linux == convert.LinuxUser {
+		c.Warnings = append(c.Warnings, report.LinuxWarnings(p.File, section)...)
+	}
 	if s.Infer {
 		list, compared, err := convert.Contradictions(p.File, table)
 		if err != nil {

@@ -77,13 +77,40 @@ func namesOf(some []preset) string {
 	return strings.Join(names, ", ")
 }
 
-// readersOf lists the readers that support a format.
-func readersOf(f convert.Format) string {
+// reader describes the reader.
+func (p *preset) reader() *convert.Reader {
+	return &convert.Reader{Formats: append(slices.Clone(p.also), p.Format), NoPCMask: p.noPCMask, Linux: p.linux}
+}
+
+// refusing returns the names of the presets whose readers refuse the section of a converted file.
+func refusing(d *convert.Details) (names []string, err error) {
+	s, err := d.Section()
+	if s == nil || err != nil {
+		return nil, err
+	}
+	for i := range presets {
+		if presets[i].linux > convert.LinuxUser {
+			continue
+		}
+		why, err := presets[i].reader().Refusal(d.File, s, d.Facts.Format)
+		if err != nil {
+			return nil, err
+		}
+		if why != "" {
+			names = append(names, presets[i].name)
+		}
+	}
+	return names, nil
+}
+
+// readersOf lists the readers that support a format, except for some.
+func readersOf(f convert.Format, except []string) string {
 	if l, ok := f.Version.Layout(); ok && l.PCRel { // implied by this version
 		f.PCRel, f.Outermost = false, false
 	}
 	unable := func(p preset) bool {
-		return p.Format != f && !slices.Contains(p.also, f) || p.linux > convert.LinuxUser
+		return p.Format != f && !slices.Contains(p.also, f) || p.linux > convert.LinuxUser ||
+			slices.Contains(except, p.name)
 	}
 	return cmp.Or(namesOf(slices.DeleteFunc(slices.Clone(presets), unable)), "none of the readers of --for")
 }

@@ -31,6 +31,7 @@ func (l *minimums) shortfall(a *report.Amounts) string {
 // A result holds the reports on a converted file.
 type result struct {
 	coverage []*report.Coverage // of the file, or of members of an archive
+	refusing []string           // presets whose readers refuse the section, for a text report
 	attached *report.Check
 	printed  bool // the file's error was printed
 }
@@ -56,7 +57,12 @@ func (r *result) options(s *conversion, path string) files.Options {
 			limits.Grow(int64(d.InputSize))
 		}
 		r.coverage = append(r.coverage, report.Converted(d, limits))
-		return nil
+		if s.form != "text" {
+			return nil
+		}
+		var err error
+		r.refusing, err = refusing(d)
+		return err
 	}
 	opt.Accept = func() string {
 		if len(r.coverage) == 0 || r.isWithoutCFI() { // a minimum does not apply to skipped files

@@ -111,7 +111,7 @@ func (w *work) reportText(j *files.Job) error {
 		if err := c.Text(w.report.out, gaps); err != nil {
 			return err
 		}
-		fmt.Fprintf(w.report.out, "  read by: %s\n", w.readers())
+		fmt.Fprintf(w.report.out, "  read by: %s\n", w.readers(reports.refusing))
 	}
 	name := report.Printable(in)
 	if reports.attached != nil {
@@ -161,13 +161,13 @@ func (w *work) addRow(in string, c *report.Coverage) {
 		report.Printable(in))
 }
 
-// readers lists the readers that support the format.
-func (w *work) readers() string {
+// readers lists the readers that support the format, except for some.
+func (w *work) readers(except []string) string {
 	if w.settings.Linux > convert.LinuxUser {
 		return w.settings.like
 	}
 	return readersOf(convert.Format{Version: w.settings.Version, PCRel: w.settings.PCRel,
-		Outermost: w.settings.Outermost})
+		Outermost: w.settings.Outermost}, except)
 }
 
 // reportKept reports on the unchanged members of an archive: each with -v, otherwise their number per reason.

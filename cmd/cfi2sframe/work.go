@@ -309,7 +309,7 @@ func (w *work) summary(t *tally) string {
 	}
 	text := t.text(w.all, rest)
 	if t.size > 0 {
-		text += fmt.Sprintf("  read by: %s\n  bytes of .sframe: %s\n  %v\n", w.readers(),
+		text += fmt.Sprintf("  read by: %s\n  bytes of .sframe: %s\n  %v\n", w.readers(t.refusing),
 			report.Digits(t.size), &t.Amounts)
 	}
 	return text
@@ -346,6 +346,7 @@ type tally struct {
 	report.Amounts                        // of changed files, and of files without CFI
 	size           uint64                 // of their .sframe
 	stay           map[convert.Reason]int // unchanged files
+	refusing       []string               // presets whose readers refuse at least one file
 }
 
 // add counts a file.
@@ -365,6 +366,7 @@ func (t *tally) add(j *files.Job, r *result) {
 		t.Amounts.Add(&c.Amounts)
 		t.size += c.Size
 	}
+	t.refusing = append(t.refusing, r.refusing...)
 }
 
 // addUnchanged counts an unchanged file.

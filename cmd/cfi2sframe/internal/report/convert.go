@@ -9,6 +9,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/plt"
+	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )
 
@@ -51,10 +52,23 @@ func Converted(d *convert.Details, limits *Limits) *Coverage {
 	if w := c.withoutCFIWarning(convert.Infers(d.File)); w != "" {
 		c.Warnings = append(c.Warnings, w)
 	}
+	if s, err := d.Section(); s != nil && err == nil && d.Linux == convert.LinuxUser {
+		c.Warnings = append(c.Warnings, LinuxWarnings(d.File, s)...)
+	}
 	if f.StaleHeaders {
 		c.Warnings = append(c.Warnings, warnStaleHeaders)
 	}
 	return c
+}
+
+// LinuxWarnings returns a warning if kernels with a debugging option would reject the section s of the file f.
+func LinuxWarnings(f *elffile.File, s *sframe.Section) []string {
+	n := convert.CodeSegments(f, s)
+	if n < 2 {
+		return nil
+	}
+	return []string{fmt.Sprintf("rows are for %d executable segments: Linux uses them, but rejects the section if built "+
+		"with CONFIG_SFRAME_VALIDATION", n)}
 }
 
 // sectionSize returns the size of a section in the file, or 0.
