@@ -14,9 +14,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Linux identifies the Linux unwinder that reads a section. The rules below follow the patch series of the
-// unwinders: v14 to v16 for user space (May 2026 and later), v4 to v8 for the kernel (April to October 2026). docs/readers.md lists the
-// rules of each version.
+// A Linux identifies the Linux unwinder that reads a section. The rules below follow the patch series of the unwinders:
+// v14 and later for user space (since May 2026), v4 to v8 for the kernel (April to October 2026). docs/readers.md lists
+// the rules of each version.
 type Linux uint8
 
 const (

@@ -16,8 +16,9 @@ import (
 // sequence. A row that equals the previous row is dropped, even at the start of a function. An FDE describes a piece:
 // some consecutive rows of a chain. It costs an index entry (about 20 bytes) and its FRE list, which is free if another
 // FDE has the same list. Long pieces therefore save entries, and short pieces save lists: most functions have the same
-// rows as others up to the first epilogue, or after an epilogue. Short pieces also save time: readers such as Linux read
-// rows one by one up to the row that covers a pc. A piece costs readCost for each row that a lookup of each pc reads.
+// rows as others up to the first epilogue, or after an epilogue. Short pieces also save time: readers such as Linux
+// read rows one by one up to the row that covers a pc. A piece costs readCost for each row that a lookup of each pc
+// reads.
 //
 //  1. A cluster is a sequence of rows that start less than minGap bytes apart: a prologue, or an epilogue up to the
 //     instruction after it. A piece is one or more clusters with a limited number of rows; see rowLimit.
@@ -250,23 +251,23 @@ func (d *divider) try(best []division, i int, nodes []node, deepest uint32) {
 	n := &nodes[deepest]
 	left := best[i+int(n.depth):]
 	e := &left[0]
-	rows, size, places := n.rows, n.size, n.depth
-	reads := uint64(rows)*uint64(e.start-start) - n.starts
-	cost := before + uint64(n.list)*byteCost + reads*readCost
+	rows, size := n.rows, n.size
+	before += (uint64(rows)*uint64(e.start-start) - n.starts) * readCost
+	cost := before + uint64(n.list)*byteCost
 	// Once a new piece at this place costs no more than continuing the piece from place i, the latter need not grow.
-	for e.cost+d.entry > cost && len(left) > 1 {
+	for len(left) > 1 && e.cost+d.entry > cost {
 		c := &d.clusters[e.cluster]
 		if rows += c.rows; rows > d.limit {
 			break
 		}
 		size += c.size
-		next := &left[1]
-		reads += uint64(rows)*uint64(next.start-e.start) - uint64(c.starts)
-		cost = before + uint64(size+rows<<sframe.TypeFor(e.start+c.span-start))*byteCost + reads*readCost
-		left, e = left[1:], next
-		places++
+		at := e.start
+		left = left[1:]
+		e = &left[0]
+		before += (uint64(rows)*uint64(e.start-at) - uint64(c.starts)) * readCost
+		cost = before + uint64(size+rows<<sframe.TypeFor(at+c.span-start))*byteCost
 		if cost < e.cost {
-			e.cost, e.places, e.node = cost, places, 0
+			e.cost, e.places, e.node = cost, uint32(len(best)-i-len(left)), 0
 		}
 	}
 }

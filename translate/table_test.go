@@ -404,7 +404,8 @@ func TestTopmost(t *testing.T) {
 		// The second function may repeat the first.
 		table := parse(t, "", testFunc{0x1000, 0x40, tt.code}, testFunc{0x1040, 0x40, tt.code})
 		res, err := Translate(table, opt, Discard())
-		if got := [2]uint64{res.Topmost / 2, res.LinuxTopmost / 2}; err != nil || res.Covered != 0x80 || got != tt.want {
+		got := [2]uint64{res.Topmost / 2, res.LinuxTopmost / 2}
+		if err != nil || res.Covered != 0x80 || got != tt.want {
 			t.Errorf("%s: %d of %d bytes covered in the topmost frame only, error %v; want %d of 128", tt.name,
 				got, res.Covered, err, tt.want)
 		}

@@ -153,8 +153,8 @@ type Result struct {
 	Covered   uint64 // code with CFI and SFrame rows
 	// the part of Covered whose rules use registers other than SP and FP, which are known only in the topmost frame
 	Topmost uint64
-	// LinuxTopmost is Topmost, plus code whose RA or FP is relative to SP or FP instead of the CFA: the patch series for
-	// Linux (kernel/unwind/user.c) applies such rules only in the topmost frame.
+	// LinuxTopmost is Topmost, plus code whose RA or FP is relative to SP or FP instead of the CFA: the patch series
+	// for Linux (kernel/unwind/user.c) applies such rules only in the topmost frame.
 	LinuxTopmost uint64
 	Inferred     uint64 // the part of Covered in functions whose rows are inferred from instructions
 	Gaps         []Gap  // the first maxGaps gaps in address order; adjacent rows with the same rule are one gap

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,13 +89,16 @@ func refusing(d *convert.Details) (names []string, err error) {
 	if s == nil || err != nil {
 		return nil, err
 	}
+	why := ""
 	for i := range presets {
-		if presets[i].linux > convert.LinuxUser {
+		r := presets[i].reader()
+		if r.Linux > convert.LinuxUser {
 			continue
 		}
-		why, err := presets[i].reader().Refusal(d.File, s, d.Facts.Format)
-		if err != nil {
-			return nil, err
+		if i == 0 || !reflect.DeepEqual(r, presets[i-1].reader()) { // the same reader by another name
+			if why, err = r.Refusal(d.File, s, d.Facts.Format); err != nil {
+				return nil, err
+			}
 		}
 		if why != "" {
 			names = append(names, presets[i].name)

@@ -25,7 +25,8 @@ func Converted(d *convert.Details, limits *Limits) *Coverage {
 		Amounts: Amounts{Described: f.Described, Covered: f.Covered, Inferred: f.Inferred, Outermost: f.Outermost,
 			PLT: f.Stubs},
 		Topmost: f.Topmost, TopLinux: f.LinuxTopmost, Padding: f.Padding, Sources: []Source{},
-		Dropped: Dropped(d.Table.Dropped), Malformed: Malformed{Count: d.Table.NumErrors}, MovedCode: f.MovedCode, Unsigned: f.Unsigned,
+		Dropped: Dropped(d.Table.Dropped), Malformed: Malformed{Count: d.Table.NumErrors},
+		MovedCode: f.MovedCode, Unsigned: f.Unsigned,
 		Size: f.Size, EHFrame: sectionSize(d.File, ".eh_frame"), EHHdr: sectionSize(d.File, ".eh_frame_hdr"),
 		Verified: f.Verified,
 	}
@@ -67,8 +68,8 @@ func LinuxWarnings(f *elffile.File, s *sframe.Section) []string {
 	if n < 2 {
 		return nil
 	}
-	return []string{fmt.Sprintf("rows are for %d executable segments: Linux uses them, but rejects the section if built "+
-		"with CONFIG_SFRAME_VALIDATION", n)}
+	return []string{fmt.Sprintf("rows are for %d executable segments: Linux uses them, but rejects the section if "+
+		"built with CONFIG_SFRAME_VALIDATION", n)}
 }
 
 // sectionSize returns the size of a section in the file, or 0.
