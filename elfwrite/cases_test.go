@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"slices"
+	"strings"
 	"testing"
 
 	"cfi2sframe/elffile"
@@ -19,6 +20,14 @@ func TestCases(t *testing.T) {
 		return func(p *elftest.Patcher) {
 			p.Prog(p.Segment(elf.PT_GNU_STACK, 0), typ, 0, 0, 0)
 			p.Prog(p.Segment(elf.PT_GNU_RELRO, 0), typ, 0, 0, 0)
+		}
+	}
+	filler := func(c string) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) {
+			h := p.Section(".interp")
+			copy(p.B[p.U64(h+elftest.ShOff):], strings.Repeat(c, int(p.U64(h+elftest.ShSize))))
+			p.Put64(h+elftest.ShSize, 0)
+			p.Prog(p.Segment(elf.PT_INTERP, 0), unknownType, 0, 0, 0)
 		}
 	}
 	nothingMoves := func(before, after *elffile.File, _ []byte) bool {
@@ -58,12 +67,8 @@ func TestCases(t *testing.T) {
 			h := p.Section(".symtab")
 			p.Contents(".symtab", bytes.Repeat(p.B[p.U64(h+elftest.ShOff):][:p.U64(h+elftest.ShSize)], 300))
 		}, nil},
-		{"patchelf's filler", "alloca", func(p *elftest.Patcher) {
-			h := p.Section(".interp")
-			copy(p.B[p.U64(h+elftest.ShOff):], bytes.Repeat([]byte("X"), int(p.U64(h+elftest.ShSize))))
-			p.Put64(h+elftest.ShSize, 0)
-			p.Prog(p.Segment(elf.PT_INTERP, 0), unknownType, 0, 0, 0)
-		}, nil},
+		{"the filler of patchelf 0.14", "alloca", filler("X"), nil},
+		{"the filler of patchelf 0.18", "alloca", filler("Z"), nil},
 		{"an alignment that an inserted page violates", "static", func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhAlign, 2<<20)
 		}, nil},

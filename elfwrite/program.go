@@ -247,8 +247,8 @@ func (p *program) tailAlign(from uint64) uint64 {
 	return align
 }
 
-// unused reports whether the bytes in s, except for those in the given spans, are padding: zeros, the X that patchelf
-// writes over moved sections, the old section headers or the old .sframe.
+// unused reports whether the bytes in s, except for those in the given spans, are padding: zeros, the old section
+// headers, the old .sframe, or the byte that patchelf writes over moved sections: X until version 0.14, then Z.
 func (p *program) unused(s elffile.Span, but ...elffile.Span) bool {
 	b, err := p.f.ReadAt("padding", s.Begin, s.Size())
 	if err != nil {
@@ -263,7 +263,7 @@ func (p *program) unused(s elffile.Span, but ...elffile.Span) bool {
 			clear(b[max(t.Begin, s.Begin)-s.Begin : min(t.End, s.End)-s.Begin])
 		}
 	}
-	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 && c != 'X' })
+	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 && c != 'X' && c != 'Z' })
 }
 
 // next returns the lowest file offset, at or after off, that is in a section, at the start of a segment, or at the end
