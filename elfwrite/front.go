@@ -9,6 +9,10 @@ import (
 	"cfi2sframe/elffile"
 )
 
+// largestHead bounds the bytes of the head that moves, because the file grows by them. lld and mold link .rodata into
+// the head, which cannot be split: sections cross page boundaries, and tools expect each section in a single segment.
+const largestHead = 64 << 10
+
 // lowestAddr is the lowest address at which kernels map programs (vm.mmap_min_addr).
 const lowestAddr = 64 << 10
 
@@ -17,7 +21,7 @@ const lowestAddr = 64 << 10
 // __ehdr_start (compiler-rt's profile writer). Movable notes after the program headers move to the page.
 //
 // In the file, the page takes the place of the head, which moves to the end of the loaded bytes. If the head contains
-// code, or a section crosses its end, everything moves up by a page instead.
+// code, is large, or a section crosses its end, everything moves up by a page instead.
 type frontPage struct {
 	shift   uint64 // distance in bytes by which everything moves up, or 0
 	headOff uint64 // new file offset of the head, or 0
@@ -63,7 +67,8 @@ func (p *program) insertPage(t *table) error {
 func (p *program) headSpace() uint64 {
 	head := p.head
 	end := fileSpan(head).End
-	if elf.ProgFlag(head.Flags)&elf.PF_X != 0 || head.Filesz != head.Memsz || end >= p.loadEnd {
+	if elf.ProgFlag(head.Flags)&elf.PF_X != 0 || head.Filesz != head.Memsz || head.Filesz > largestHead ||
+		end >= p.loadEnd {
 		return 0
 	}
 	space := p.page

@@ -411,6 +411,20 @@ func TestHeadMoves(t *testing.T) {
 	}
 }
 
+// TestLargeHead converts static executables of which lld and mold link 3 MB of data into the head. The file must not grow
+// by the head, neither with .sframe nor without it.
+func TestLargeHead(t *testing.T) {
+	const source = ".globl _start\n_start: ret\n.section .rodata\n.fill 3000000, 1, 1"
+	for _, linker := range []string{"ld.lld", "mold"} {
+		old := assemble(t, source, linker, "-static")
+		with, without := roundTrip(t, linker, old, 1000, 64)
+		const most = 100_000
+		if len(with) > len(old)+most || len(without) > len(old)+most {
+			t.Errorf("%s: %d bytes became %d with .sframe, and %d without it", linker, len(old), len(with), len(without))
+		}
+	}
+}
+
 // movedCode returns the size of the code that moved by the given distance in the file, and the size of all code.
 func movedCode(before, after *elffile.File, by uint64) (moved, all uint64) {
 	for i := range before.Sections {
