@@ -125,7 +125,7 @@ type AttachOptions struct {
 	Source  cfi.Source // sections from which CFI is loaded
 	Debug   Opener     // opens the debug file, or nil
 	Infer   bool       // also infer rows from instructions
-	Force   bool       // replace an old .sframe
+	Force   bool       // replace an old .sframe, and move appended data
 }
 
 // Attach adds the section of another file if it agrees with the CFI.

@@ -39,6 +39,9 @@ func (s *single) attach(open Opener) error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkAppended(layout); err != nil {
+		return err
+	}
 	if err := sframe.Move(section, from, layout.Addr); err != nil {
 		return err
 	}

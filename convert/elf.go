@@ -95,6 +95,9 @@ func (s *single) add() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := s.checkAppended(t.layout); err != nil {
+		return err
+	}
 	s.note(t)
 	b := t.content
 	s.facts.FDEs, s.facts.FREs, s.facts.Size = b.NumFDEs(), b.NumFREs(), uint64(len(t.section))
@@ -142,6 +145,14 @@ func checkExecutable(f *elffile.File) error {
 		}
 	}
 	return nil
+}
+
+// checkAppended returns an error if the layout moves data that a program may find by its file offset.
+func (s *single) checkAppended(l *elfwrite.Layout) error {
+	if l.Appended == 0 || s.opt.Force || s.f.IsObject() {
+		return nil
+	}
+	return fmt.Errorf("it has %d bytes of %w", l.Appended, ErrAppended)
 }
 
 // firstLayout returns the layout of the new file as if its section were empty. The input must be a linked file.

@@ -24,7 +24,7 @@ type Options struct {
 	Outermost bool           // rows for code without a caller (errata 2)
 	Source    cfi.Source     // sections from which CFI is loaded
 	Debug     Opener         // opens the debug file, for .debug_frame and symbols missing from the file; or nil
-	Force     bool           // replace an old .sframe
+	Force     bool           // replace an old .sframe, and move appended data (see ErrAppended)
 	Update    bool           // replace an old .sframe, unless it is up to date
 	NoVerify  bool           // do not check the result
 	Infer     bool           // infer rows from instructions for code without CFI

@@ -37,6 +37,7 @@ const (
 	Exists      Reason = "exists"     // for Detach and Attach
 	NoBuildID   Reason = "no-build-id"
 	Compressed  Reason = "compressed"
+	Appended    Reason = "appended-data"
 )
 
 // Errors for unchanged files.
@@ -49,7 +50,9 @@ var (
 	errNotLinked = errors.New("it is neither a program nor a shared library")
 	// ErrCompressed is returned by callers, which know the file name.
 	ErrCompressed = errors.New("is a compressed kernel module; unpack it")
-	errNoBuildID  = errors.New("it has no build-id to derive a file name from; use -o FILE")
+	// ErrAppended is returned for self-extracting archives and similar programs, unless Options.Force is set.
+	ErrAppended  = errors.New("appended data, which its program may find by their offset")
+	errNoBuildID = errors.New("it has no build-id to derive a file name from; use -o FILE")
 )
 
 // A condition says when an error leaves a file unchanged. Otherwise the conversion fails.
@@ -80,6 +83,7 @@ var refusals = []struct {
 	{elfwrite.ErrNone, NoSFrame, objects, "no .sframe"},
 	{arch.ErrABI, Machine, reading, "machine without an SFrame ABI"},
 	{elfwrite.ErrNoRoom, NoRoom, reading, "no room for more program headers"},
+	{ErrAppended, Appended, reading, "appended data"},
 	{errDebugOnly, DebugOnly, reading, "debug information without code"},
 	{errNotLinked, NotLinked, reading, "neither a program nor a shared library"},
 	{errNoBuildID, NoBuildID, reading, "no build-id"},

@@ -43,6 +43,9 @@ type Layout struct {
 	MovedCode uint64
 	// StaleHeaders reports whether a page was inserted before the headers, so __ehdr_start refers to the old headers.
 	StaleHeaders bool
+	// Appended is the number of bytes at the end of the file that no header describes and whose offset changes. It does
+	// not include zeros at their end, nor the image of an AppImage, which follows the section headers.
+	Appended uint64
 
 	f        *elffile.File
 	program  *program                           // for Plan and PlanRemoval, or nil

@@ -411,8 +411,8 @@ func TestHeadMoves(t *testing.T) {
 	}
 }
 
-// TestLargeHead converts static executables of which lld and mold link 3 MB of data into the head. The file must not grow
-// by the head, neither with .sframe nor without it.
+// TestLargeHead converts static executables with 3 MB of data in the head, where lld and mold link it. The file must
+// not grow by the head, neither with .sframe nor without it.
 func TestLargeHead(t *testing.T) {
 	const source = ".globl _start\n_start: ret\n.section .rodata\n.fill 3000000, 1, 1"
 	for _, linker := range []string{"ld.lld", "mold"} {
@@ -420,7 +420,8 @@ func TestLargeHead(t *testing.T) {
 		with, without := roundTrip(t, linker, old, 1000, 64)
 		const most = 100_000
 		if len(with) > len(old)+most || len(without) > len(old)+most {
-			t.Errorf("%s: %d bytes became %d with .sframe, and %d without it", linker, len(old), len(with), len(without))
+			t.Errorf("%s: %d bytes became %d with .sframe, and %d without it", linker, len(old), len(with),
+				len(without))
 		}
 	}
 }

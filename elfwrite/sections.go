@@ -66,6 +66,27 @@ func (l *Layout) setHeaders(off, known uint64) {
 		off = l.shoff + uint64(len(l.sections))*elffile.SectionSize
 	}
 	l.copies = append(l.copies, extent{known, off, l.f.Size - known})
+	if off != known && !(isAppImage(l.f) && known == oldHeaders(l.f).End) {
+		l.Appended = l.f.Size - known - trailingZeros(l.f, known)
+	}
+}
+
+// isAppImage reports whether f is an AppImage of type 2: its runtime finds the image at the end of the section headers
+// (AppImage specification, "Type 2 image format").
+func isAppImage(f *elffile.File) bool { return string(f.Ident[8:11]) == "AI\x02" }
+
+// trailingZeros returns the number of zeros at the end of the file, but not before the offset from.
+func trailingZeros(f *elffile.File, from uint64) uint64 {
+	const most = 64 << 10
+	for end := f.Size; end > from; {
+		begin := end - min(most, end-from)
+		b, err := f.ReadAt("appended data", begin, end-begin)
+		if used := bytes.TrimRight(b, "\x00"); err != nil || len(used) > 0 {
+			return f.Size - begin - uint64(len(used))
+		}
+		end = begin
+	}
+	return f.Size - from
 }
 
 // names returns the section name table, with name appended if necessary, and the offset of name. If remove is set, it

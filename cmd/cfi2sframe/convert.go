@@ -141,7 +141,7 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 // replaceFlags defines the flags for files that already have an .sframe.
 func (s *conversion) replaceFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&s.Force, "force", false, "replace .sframe")
+	f.BoolVar(&s.Force, "force", false, "replace .sframe, and move appended data")
 	f.BoolVar(&s.Update, "update", false, "replace .sframe if it is not up to date; otherwise leave the file unchanged")
 }
 

@@ -48,7 +48,7 @@ func (c *call) attachCommand(s *conversion) *cobra.Command {
 	sframeFlag(cmd, &s.sframe)
 	s.outputFlags(cmd, "replace each FILE with its result")
 	s.defineTrees(cmd)
-	cmd.Flags().BoolVar(&s.Force, "force", false, "replace .sframe")
+	cmd.Flags().BoolVar(&s.Force, "force", false, "replace .sframe, and move appended data")
 	cfiFlags(cmd, &s.Source, &s.Infer, &s.debugFile)
 	s.define(cmd, "report format: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)

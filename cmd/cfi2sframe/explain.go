@@ -91,6 +91,7 @@ var advice = []struct {
 }{
 	{elfwrite.ErrExists, "--update or --force replaces it"},
 	{elfwrite.ErrNoRoom, "'cfi2sframe detach' writes a separate file"},
+	{convert.ErrAppended, "'cfi2sframe detach' writes a separate file, --force converts"},
 	{convert.ErrHasSFrame, "use --force to add another"},
 	{convert.ErrNotModule, "use --for linux-kernel or linux"},
 	{convert.ErrReserved, "omit --into"},
