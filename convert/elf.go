@@ -108,8 +108,12 @@ func (s *single) add() (err error) {
 			return cmp.Or(err, errCurrent)
 		}
 	}
-	if b.NumFDEs() == 0 && (f.IsObject() || s.opt.Linux != NotLinux) && !hasSFrame(f) {
+	switch {
+	case b.NumFDEs() > 0:
+	case !hasSFrame(f):
 		return errNoRows
+	case !f.IsObject(): // the old section of an object is removed
+		return fmt.Errorf("%s; 'cfi2sframe remove' removes the old .sframe", errNoRows)
 	}
 	return s.write(t)
 }
@@ -157,7 +161,8 @@ func (s *single) checkAppended(l *elfwrite.Layout) error {
 
 // firstLayout returns the layout of the new file as if its section were empty. The input must be a linked file.
 func (s *single) firstLayout() (*elfwrite.Layout, error) {
-	opt := elfwrite.Options{Force: s.opt.mayReplace(), Refers: s.gaps.Refer}
+	l, _ := s.opt.Version.Layout()
+	opt := elfwrite.Options{Force: s.opt.mayReplace(), Near: l.StartSize == 4, Refers: s.gaps.Refer}
 	switch {
 	case s.detach:
 		return elfwrite.PlanDetached(s.f, 0, opt)

@@ -62,8 +62,9 @@ SECTIONS {
 		t.Errorf("the section is at %#x", at)
 	}
 	// No code is within reach of the old address.
-	if _, err := tryRun(t, farther, convert.Options{Force: true, Version: sframe.V2}); err == nil ||
-		!strings.Contains(err.Error(), "no code is within 2 GiB of the old .sframe") {
+	const want = "no code is within 2 GiB of .sframe at 0x400120; use format 3, or remove the old section first"
+	_, err := tryRun(t, farther, convert.Options{Force: true, Version: sframe.V2})
+	if err == nil || err.Error() != want {
 		t.Errorf("too far from all code: %v", err)
 	}
 	if _, err := tryRun(t, farther, convert.Options{Force: true, Version: sframe.V3}); err != nil {

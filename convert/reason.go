@@ -44,6 +44,7 @@ const (
 var (
 	errCurrent   = errors.New("its .sframe is up to date")
 	errNoRows    = errors.New("none of its CFI can be expressed in SFrame")
+	errTooFar    = errors.New("no code is within 2 GiB of .sframe")
 	ErrHasSFrame = errors.New("it already has an .sframe")
 	errDetached  = errors.New("no .sframe for its build-id in the directory")
 	errDebugOnly = errors.New("it has debug information, but no code")
@@ -78,6 +79,7 @@ var refusals = []struct {
 	{archive.ErrKind, ArchiveKind, opening, "thin archive or BSD archive"},
 	{errCurrent, Current, always, ".sframe up to date"},
 	{errNoRows, NoRows, always, "CFI that cannot be expressed in SFrame"}, // ld rejects an empty section
+	{errTooFar, NoRows, reading, "CFI that cannot be expressed in SFrame"},
 	{cfi.ErrNone, NoCFI, objects, "no CFI"},
 	{ErrNoCode, NoCode, objects, "CFI that covers no code"},
 	{elfwrite.ErrNone, NoSFrame, objects, "no .sframe"},

@@ -49,9 +49,12 @@ func (s *single) fit() (*translation, error) {
 		}
 		gaps := t.Sums[translate.TooFar].Ranges > 0
 		if err == nil && (!gaps || t.layout.Addr == addr || !first) {
-			if gaps && t.content.NumFDEs() == 0 && hasSFrame(s.f) {
-				return nil, fmt.Errorf("no code is within 2 GiB of the old .sframe at %#x; "+
-					"remove the section first, or use format 3", addr)
+			if gaps && t.content.NumFDEs() == 0 {
+				err = fmt.Errorf("%w at %#x; use format 3", errTooFar, t.layout.Addr)
+				if hasSFrame(s.f) {
+					err = fmt.Errorf("%w, or remove the old section first", err)
+				}
+				return nil, err
 			}
 			return t, nil
 		}

@@ -25,7 +25,9 @@
 //     follows the table and cannot move. See insertPage.
 //
 // The new segment is read-only, is the last in address order, and starts with .sframe. In the file it follows the last
-// PT_LOAD. Contents that are not loaded move up by a multiple of their alignment.
+// PT_LOAD. Contents that are not loaded move up by a multiple of their alignment. If 32-bit start addresses would not
+// reach the code from there, because .bss is large, the segment precedes another one: in a gap between segments, or in
+// an executable with fixed addresses, between an inserted page and the first segment.
 //
 // # What can move
 //

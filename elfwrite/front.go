@@ -23,13 +23,18 @@ const lowestAddr = 64 << 10
 // In the file, the page takes the place of the head, which moves to the end of the loaded bytes. If the head contains
 // code, is large, or a section crosses its end, everything moves up by a page instead.
 type frontPage struct {
+	addr    uint64 // address of the page
 	shift   uint64 // distance in bytes by which everything moves up, or 0
 	headOff uint64 // new file offset of the head, or 0
-	end     uint64 // end of the contents of the page, if the head moves
+	end     uint64 // end of the contents of the page, if it is a segment of its own, or 0
 }
 
-// insertPage inserts a page for the table before all segments.
-func (p *program) insertPage(t *table) error {
+// largestGap bounds the distance in bytes between an inserted page and the head, if .sframe is placed there.
+const largestGap = 64 << 20
+
+// insertPage inserts a page for the table before all segments. The gap to the first of them is as large as possible,
+// but not larger than the given number of bytes.
+func (p *program) insertPage(t *table, gap uint64) error {
 	head := p.head
 	if head == nil || head.Off != 0 {
 		return errors.New("no segment starts with the ELF header, so a page before it would not be loaded")
@@ -46,19 +51,27 @@ func (p *program) insertPage(t *table) error {
 			"and the memory before them may be in use")
 	}
 	t.off = elffile.HeaderSize
-	// The page needs a program header if the head does not follow it in the file.
+	gap = min(gap, head.Vaddr-p.page-lowestAddr) / p.page * p.page
+	t.front = &frontPage{addr: head.Vaddr - p.page - gap}
+	// The page needs a program header if the head does not follow it in the file and in memory.
 	end, space := t.end()+elffile.ProgSize, p.headSpace()
 	if end <= space && p.notesToPage(t, span(end, space)) == nil {
-		t.front = &frontPage{headOff: elffile.AlignUp(p.loadEnd, p.page), end: t.headEnd(end)}
+		t.front.headOff, t.front.end = elffile.AlignUp(p.loadEnd, p.page), t.headEnd(end)
 		t.tail = p.alignedTail()
 		return nil
 	}
-	end = t.end()
+	if gap == 0 {
+		end = t.end()
+	}
 	if end > p.page {
 		return fmt.Errorf("%d bytes of headers do not fit in a page", end)
 	}
-	t.front = &frontPage{shift: p.page}
-	return p.notesToPage(t, span(end, p.page))
+	t.front.shift = p.page
+	err := p.notesToPage(t, span(end, p.page))
+	if gap > 0 {
+		t.front.end = t.headEnd(end)
+	}
+	return err
 }
 
 // headSpace returns the number of bytes at the start of the file, up to a page, that become free if the segment with
@@ -109,7 +122,7 @@ func (p *program) notesToPage(t *table, space elffile.Span) error {
 		at = u.End
 	}
 	head := *p.head
-	head.Vaddr -= p.page
+	head.Vaddr = t.front.addr
 	spaces := []elffile.Span{space}
 	for _, u := range t.units {
 		if !u.placeIn(&head, spaces) && u.buildID {
@@ -125,7 +138,6 @@ func (m *move) addPage(progs []elf.Prog64) []elf.Prog64 {
 	if front == nil {
 		return progs
 	}
-	addr := p.head.Vaddr - p.page
 	first := slices.IndexFunc(progs, func(h elf.Prog64) bool {
 		return elf.ProgType(h.Type) == elf.PT_LOAD && h.Off == front.shift+front.headOff
 	})
@@ -135,17 +147,17 @@ func (m *move) addPage(progs []elf.Prog64) []elf.Prog64 {
 		case t == elf.PT_LOAD && (front.shift > 0 || i == first):
 			h.Align = min(h.Align, p.page)
 		case t == elf.PT_PHDR:
-			h.Off, h.Vaddr, h.Paddr = m.t.off, addr+m.t.off, m.loadAddr(addr+m.t.off)
+			h.Off, h.Vaddr, h.Paddr = m.t.off, front.addr+m.t.off, m.loadAddr(front.addr+m.t.off)
 		}
 	}
 	h := &progs[first]
-	if front.shift > 0 {
-		h.Off, h.Vaddr, h.Paddr = 0, addr, m.loadAddr(addr)
+	if front.end == 0 {
+		h.Off, h.Vaddr, h.Paddr = 0, front.addr, m.loadAddr(front.addr)
 		h.Filesz, h.Memsz = h.Filesz+front.shift, h.Memsz+front.shift
 		return progs
 	}
 	return slices.Insert(progs, first, elf.Prog64{
-		Type: h.Type, Flags: h.Flags, Vaddr: addr, Paddr: m.loadAddr(addr),
+		Type: h.Type, Flags: h.Flags, Vaddr: front.addr, Paddr: m.loadAddr(front.addr),
 		Filesz: front.end, Memsz: front.end, Align: p.page,
 	})
 }

@@ -30,6 +30,7 @@ var ErrNone = errors.New("the file has no .sframe section")
 // Options control Plan.
 type Options struct {
 	Force bool // replace an existing .sframe section
+	Near  bool // place .sframe within 2 GiB of the code if possible, because start addresses have 32 bits
 	// Refers, if not nil, is called for each reference found by Plan (if it searches for any) or by Layout.References.
 	Refers func(first, last uint64)
 }
@@ -139,6 +140,11 @@ func (p *program) withSFrame(size uint64) (*Layout, error) {
 	seg, err := p.newSegment(t, size)
 	if err != nil {
 		return nil, err
+	}
+	if p.isFar(seg) {
+		if near, s := p.nearTable(size); s != nil {
+			t, seg = near, s
+		}
 	}
 	return p.layout(t, seg)
 }

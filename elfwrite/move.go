@@ -259,7 +259,13 @@ func (m *move) programHeaders(l *Layout) []elf.Prog64 {
 	}
 	progs = m.addPage(progs)
 	if m.seg.Size() > 0 {
-		progs = slices.Insert(progs, lastLoad(progs)+1, p.header(m.seg))
+		at := slices.IndexFunc(progs, func(h elf.Prog64) bool {
+			return elf.ProgType(h.Type) == elf.PT_LOAD && h.Vaddr > m.seg.addr
+		})
+		if at < 0 {
+			at = lastLoad(progs) + 1
+		}
+		progs = slices.Insert(progs, at, p.header(m.seg))
 	}
 	if !t.isRemoval() {
 		progs = append(progs, l.programHeader(m.loadAddr(l.Addr)))

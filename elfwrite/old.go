@@ -1,6 +1,7 @@
 package elfwrite
 
 import (
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -96,19 +97,23 @@ func (p *program) checkOld() error {
 	return nil
 }
 
-// ownSegment returns a segment that an earlier run added, and the units in it. It is the last PT_LOAD by address and
-// file offset, is read-only, and contains nothing else but .sframe. The layout of the segment is computed again, so
-// that converting a file twice gives the same result as converting it once.
+// ownSegment returns a segment that an earlier run added, and the units in it. It is the last PT_LOAD in the file, is
+// read-only, and contains nothing else but .sframe. The layout of the segment is computed again, so that converting a
+// file twice gives the same result as converting it once.
 func (p *program) ownSegment() (*elf.Prog64, []*unit) {
 	f := p.f
 	loads := loadsOf(f.Progs)
-	last := len(loads) - 1
+	last := slices.MaxFunc(loads, func(i, j int) int {
+		return cmp.Compare(fileSpan(&f.Progs[i]).End, fileSpan(&f.Progs[j]).End)
+	})
+	h := &f.Progs[last]
 	var end uint64
-	for _, i := range loads[:last] {
-		end = max(end, fileSpan(&f.Progs[i]).End)
+	for _, i := range loads {
+		if i != last {
+			end = max(end, fileSpan(&f.Progs[i]).End)
+		}
 	}
-	h := &f.Progs[loads[last]]
-	if last == 0 || h == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz ||
+	if len(loads) == 1 || h == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz ||
 		h.Off < end || p.next(end) < h.Off {
 		return nil, nil
 	}

@@ -20,6 +20,7 @@ type program struct {
 	tags          []dynTag
 	marks         []uint64 // file offsets of the values of tags, in a file without section headers
 	isInterpreter bool
+	near          bool // Options.Near
 	loadAddrs     loadAddrs
 	head          *elf.Prog64              // the PT_LOAD that contains the program header table, or nil
 	old           *old                     // existing .sframe, or nil
@@ -33,7 +34,7 @@ type program struct {
 
 // newProgram rejects unsupported files, and files with an .sframe unless opt.Force is set.
 func newProgram(f *elffile.File, opt Options) (*program, error) {
-	p := &program{f: f, refers: opt.Refers}
+	p := &program{f: f, refers: opt.Refers, near: opt.Near}
 	var err error
 	if p.page, err = pageOf(f); err != nil {
 		return nil, err
@@ -204,7 +205,7 @@ func (p *program) tail() uint64 {
 			// An earlier run inserted a page before the head and moved the head to the end.
 			h := &p.f.Progs[i]
 			if elf.ProgType(h.Type) == elf.PT_LOAD && h.Filesz > 0 && fileSpan(h).End == p.loadEnd &&
-				h.Vaddr == p.head.Vaddr+p.page {
+				(h.Vaddr == p.head.Vaddr+p.page || h.Flags == p.head.Flags && h.Vaddr+h.Memsz < p.addrEnd) {
 				return p.alignedTail()
 			}
 		}

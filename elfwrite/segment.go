@@ -1,9 +1,11 @@
 package elfwrite
 
 import (
+	"cmp"
 	"debug/elf"
 	"fmt"
 	"math"
+	"slices"
 
 	"cfi2sframe/elffile"
 )
@@ -60,9 +62,58 @@ func (p *program) newSegment(t *table, size uint64) (*segment, error) {
 	if s.Size() > math.MaxUint64-s.addr {
 		return nil, noAddresses(p.addrEnd)
 	}
+	if p.isFar(s) {
+		if addr, ok := p.gapFor(t, s); ok {
+			s.addr = addr
+			t.moveUnits(begin+size, s.addr+size)
+		}
+	}
 	var err error
 	s.load, err = p.physicalAddr(s)
 	return s, err
+}
+
+// isFar reports whether 32-bit start addresses in the segment do not reach all code, although they should.
+func (p *program) isFar(s *segment) bool {
+	const reach = 1 << 31
+	code := codeOf(p.f)
+	return p.near && p.loadAddrs != physical && code.Begin < code.End &&
+		max(s.addr+s.Size(), code.End)-min(s.addr, code.Begin) > reach
+}
+
+// gapFor returns an address for the segment at the end of a gap between other segments, near the code.
+func (p *program) gapFor(t *table, s *segment) (uint64, bool) {
+	var end uint64
+	if t.front != nil {
+		end = t.front.addr + p.page
+	}
+	loads := loadsOf(t.progs)
+	slices.SortStableFunc(loads, func(i, j int) int { return cmp.Compare(t.progs[i].Vaddr, t.progs[j].Vaddr) })
+	for _, i := range loads {
+		h := &t.progs[i]
+		near, size := *s, elffile.AlignUp(s.Begin%p.page+s.Size(), p.page) // in whole pages
+		near.addr = h.Vaddr/p.page*p.page - size + s.Begin%p.page
+		if end > 0 && h.Vaddr >= size && near.addr >= elffile.AlignUp(end, p.page) && !p.isFar(&near) {
+			return near.addr, true
+		}
+		end = max(end, h.Vaddr+h.Memsz)
+	}
+	return 0, false
+}
+
+// nearTable returns a table and a segment near the code, which follows an inserted page. Without such a segment, it
+// returns nil.
+func (p *program) nearTable(size uint64) (*table, *segment) {
+	t := p.newTable()
+	t.added = newHeaders
+	if elf.Type(p.f.Type) != elf.ET_EXEC || p.insertPage(t, largestGap) != nil {
+		return nil, nil
+	}
+	s, err := p.newSegment(t, size)
+	if err != nil || p.isFar(s) {
+		return nil, nil
+	}
+	return t, s
 }
 
 func noAddresses(end uint64) error {

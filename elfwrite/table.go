@@ -112,7 +112,7 @@ func (p *program) extendTable() (*table, error) {
 	if elf.Type(p.f.Type) != elf.ET_EXEC {
 		return nil, first
 	}
-	if err := p.insertPage(all); err != nil {
+	if err := p.insertPage(all, 0); err != nil {
 		return nil, fmt.Errorf("%w; and %w", first, err)
 	}
 	return all, nil

@@ -182,6 +182,9 @@ func TestFunctions(t *testing.T) {
 			"", map[Reason]Sum{TooFar: {1, 1, 8}}},
 		{"a byte out of reach at the end", Options{Reach: Reach{0x1000, 0x1006}}, "", []testFunc{{0x1000, 8, nil}}, "",
 			map[Reason]Sum{TooFar: {1, 1, 8}}},
+		{"out of reach, partly without a caller", Options{Reach: Reach{0x2000, 0x2fff}}, "",
+			[]testFunc{{0x1000, 8, []byte{0x41, 0x07, 0x10}}}, // DW_CFA_advance_loc: 1; DW_CFA_undefined: r16
+			"", map[Reason]Sum{TooFar: {1, 1, 1}, Outermost: {1, 1, 7}}},
 		{"of 4 GiB", Options{}, "", []testFunc{{0x1000, 1 << 32, nil}}, "", map[Reason]Sum{TooLarge: {1, 1, 1 << 32}}},
 		{"malformed", Options{}, "", []testFunc{{0x1000, 8, []byte{0x3f}}}, "", map[Reason]Sum{Malformed: {1, 1, 8}}},
 		{"too many rows", Options{}, "", []testFunc{{0x1000, maxRows + 7, every(maxRows - 1)}}, "",

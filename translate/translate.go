@@ -339,13 +339,13 @@ func (x *translator) function(fn *cfi.Function) error {
 	}
 	switch {
 	case x.opt.Outside != nil && x.opt.Outside(fn.Begin):
-		x.gap(fn.Begin, fn.End, Gap{Reason: OutsideText})
+		x.withoutFDE(OutsideText)
 	case fn.Signal() && !x.layout.Signal:
-		x.gap(fn.Begin, fn.End, Gap{Reason: SignalFrame})
+		x.withoutFDE(SignalFrame)
 	case !x.opt.Reach.Has(fn.Begin, fn.End-1): // an FDE may start at any row of the function
-		x.gap(fn.Begin, fn.End, Gap{Reason: TooFar})
+		x.withoutFDE(TooFar)
 	case fn.End-fn.Begin > math.MaxUint32:
-		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
+		x.withoutFDE(TooLarge)
 	default:
 		n := fn.Program()
 		if n >= 0 {
@@ -368,6 +368,22 @@ func (x *translator) function(fn *cfi.Function) error {
 		return nil
 	}
 	return x.commit()
+}
+
+// withoutFDE adds gaps for the current function, which cannot have an FDE. Code without a caller does not need one.
+func (x *translator) withoutFDE(why Reason) {
+	fn := x.fn
+	if fn.Err() != nil || len(fn.Steps()) >= maxRows {
+		x.gap(fn.Begin, fn.End, Gap{Reason: why})
+		return
+	}
+	for row := range fn.Rows() {
+		g := Gap{Reason: why}
+		if row.RA.Rule == cfi.RuleUndefined {
+			g = Gap{Reason: Outermost, Column: ColumnRA, Rule: row.RA}
+		}
+		x.gap(row.Begin, row.End, g)
+	}
 }
 
 // translateRows translates the rows of the current function.

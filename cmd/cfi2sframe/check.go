@@ -261,6 +261,8 @@ func (s *checkSettings) failure(c *report.Check, err error) string {
 		return report.PrintableMessage(s.refusal(c.Refused))
 	case len(c.Mismatches) > 0:
 		return fmt.Sprintf("mismatches: %d", len(c.Mismatches))
+	case s.require && c.FDEs == 0 && s.shortfall(&c.Amounts) == "":
+		return ".sframe has no FDEs; convert the file again with --force"
 	}
 	return s.shortfall(&c.Amounts)
 }

@@ -318,7 +318,7 @@ func TestHostileFiles(t *testing.T) {
 	}
 	for _, tt := range []hostileCase{
 		{name: "p_memsz 2^63", change: field(elf.PT_LOAD, 1, elftest.PhMemsz, 1<<63), args: formatV2,
-			want: "not covered: 171 bytes in 5 ranges of 5 functions: more than 2 GiB from the section"},
+			status: 1, want: "no code is within 2 GiB of .sframe at 0x8000000000002028; use format 3"},
 		{name: "PT_NOTE over the whole file", change: func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_NOTE, 0)+elftest.PhOff, 0)
 			p.Put64(p.Segment(elf.PT_NOTE, 0)+elftest.PhFilesz, uint64(len(p.B)))
