@@ -2,6 +2,7 @@ package convert_test
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"os/exec"
 	"path/filepath"
@@ -210,7 +211,15 @@ func TestSkipped(t *testing.T) {
 		if _, _, err := inMemory(test.data, convert.Options{}); err == nil {
 			t.Errorf("%s: no error", test.name)
 		}
-		got, res, err := runBytes(test.data, skip(add(convert.Options{})))
+		got, res, err := runBytes(test.data, func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
+			run.Report = func(d *convert.Details) error { // no section is written
+				if section, err := d.Section(); section != nil || err != nil {
+					t.Errorf("%s: section %v, %v", test.name, section, err)
+				}
+				return nil
+			}
+			return skip(add(convert.Options{}))(ctx, run)
+		})
 		if err != nil || res.Stays != test.want || !bytes.Equal(got, test.data) || res.Kept[0].Reason != test.want ||
 			test.want.Text() == "" {
 			t.Errorf("%s: %+v, error %v", test.name, res, err)

@@ -103,8 +103,8 @@ func (s *single) report(kept *Kept, unsigned bool) error {
 		Facts: s.facts, InputSize: uint64(s.job.Size), File: s.f, Debug: s.debug, Table: s.table,
 		Stubs: s.stubs, Result: s.translation.Result, Pads: s.pads, Linux: s.opt.Linux,
 	}
-	if !s.f.IsObject() {
-		d.section, d.addr = s.translation.section, s.translation.layout.Addr
+	if layout := s.translation.layout; layout != nil && !s.f.IsObject() { // a file without CFI has none
+		d.section, d.addr = s.translation.section, layout.Addr
 	}
 	return s.job.Report(d)
 }
