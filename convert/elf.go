@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/padding"
+	"cfi2sframe/internal/panics"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -36,7 +36,7 @@ type single struct {
 	pads   []uint8          // sizes of the padding after functions, or nil
 	layout *elfwrite.Layout // layout of a linked file as if the new section were empty, or nil
 	dst    *os.File         // output created by begin, or nil
-	copies sync.WaitGroup   // copying started by begin
+	copies panics.Group     // copying started by begin
 	failed error            // error from copying
 
 	facts       *Facts       // nil if nothing was translated

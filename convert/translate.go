@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/emit"
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/padding"
+	"cfi2sframe/internal/panics"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -186,7 +186,7 @@ func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt transla
 	builders := make([]*emit.Builder, len(parts))
 	results := make([]*translate.Result, len(parts))
 	errs := make([]error, len(parts))
-	var others sync.WaitGroup
+	var others panics.Group
 	for i := range parts {
 		part := opt
 		if opt.Padding != nil {

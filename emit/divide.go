@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 
+	"cfi2sframe/internal/panics"
 	"cfi2sframe/sframe"
 )
 
@@ -100,7 +100,7 @@ func divide(b *Builder, workers int) ([]piece, lists) {
 
 // inParallel calls f for all dividers concurrently.
 func inParallel(dividers []*divider, f func(*divider)) {
-	var wg sync.WaitGroup
+	var wg panics.Group
 	for _, d := range dividers[1:] {
 		wg.Go(func() { f(d) })
 	}

@@ -27,10 +27,10 @@ import (
 	"fmt"
 	"math"
 	"sort"
-	"sync"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/panics"
 	"cfi2sframe/sframe"
 )
 
@@ -148,7 +148,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	parts := split(t, s, opt.Workers)
 	pads := paddings{code: codeReader{file: f}, size: a.padding, ranges: codeRanges(f), starts: sectionStarts(f)}
 	errs := make([]error, len(parts))
-	var wg sync.WaitGroup
+	var wg panics.Group
 	for i := range parts {
 		c := &parts[i]
 		c.abi, c.res, c.last = a, &Result{keep: opt.Keep}, math.MaxUint64

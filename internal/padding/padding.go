@@ -21,10 +21,10 @@ import (
 	"math/bits"
 	"slices"
 	"sort"
-	"sync"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/panics"
 	"cfi2sframe/internal/plt"
 )
 
@@ -118,7 +118,7 @@ func (x *Gaps) Sizes(workers int) []uint8 {
 	}
 	n := len(x.sizes)
 	parts := max(1, min(workers, n))
-	var all sync.WaitGroup
+	var all panics.Group
 	for i := range parts {
 		all.Go(func() { x.read(i*n/parts, (i+1)*n/parts) })
 	}
