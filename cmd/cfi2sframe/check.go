@@ -18,6 +18,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/panics"
 	"cfi2sframe/sframe"
 )
 
@@ -89,6 +90,7 @@ func (s *checkSettings) refusal(why string) string {
 // compare compares the .sframe of a file with its CFI, or returns the reason why it skips the file. The report can be
 // non-nil even on error.
 func (s *checkSettings) compare(ctx context.Context, path string) (c *report.Check, why convert.Reason, err error) {
+	defer panics.Recover(&err)
 	skip := s.isSkipped(path) || s.require
 	p, err := files.OpenProgram(ctx, path, s.Sources)
 	if err != nil {
@@ -409,7 +411,8 @@ func (c *call) dump(paths []string, from files.Sources) int {
 }
 
 // dumpFile prints the .sframe of an ELF file, or of a file that contains only the section.
-func dumpFile(ctx context.Context, w io.Writer, path string, from files.Sources) error {
+func dumpFile(ctx context.Context, w io.Writer, path string, from files.Sources) (err error) {
+	defer panics.Recover(&err)
 	in, err := files.Open(ctx, path)
 	if err != nil {
 		return err

@@ -7,9 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -101,6 +103,7 @@ func (c *call) convert(s *conversion, cmd *cobra.Command, args []string) error {
 	if err := s.validate(cmd, args); err != nil {
 		return err
 	}
+	signal.Ignore(syscall.SIGPIPE) // the reader of the report may go away before the last file is converted
 	var unread []*report.Failed
 	if s.setGiven(args); s.recursive {
 		s.files, unread = c.walk(args, s.destination(s.stream(c.stdout, c.stderr)), s.quiet)

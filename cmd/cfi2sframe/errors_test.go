@@ -4,11 +4,15 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -25,32 +29,27 @@ type noRoom struct{}
 
 func (noRoom) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// TestFullDisk writes reports to a full disk: messages must report the state of the files.
+// TestFullDisk writes reports to a full disk: the files are converted nevertheless, and messages say so.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	copyTo(t, in)
 	expectRun(t, exitError,
-		"cfi2sframe: "+in+": report: cannot write to /dev/full: no space left on device; nothing written\n",
+		"cfi2sframe: report: cannot write to /dev/full: no space left on device\n"+
+			"cfi2sframe: files replaced despite the error: 1\n",
 		io.Discard, "--report", "html", "--report-file", "/dev/full", in, "-o", out)
-	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("an output exists, error %v", err)
-	}
-	// If the report on the first file cannot be written, the run stops, and later files are not converted.
+	expectConverted(t, out)
 	other := filepath.Join(dir, "other")
 	copyTo(t, other)
-	before := testfile.Read(t, other)
-	said := expectRun(t, exitError, "cfi2sframe: files not converted: 1\n", noRoom{}, "--dry-run", "--report",
-		"json", in, other)
-	if want := "cfi2sframe: " + in + ": report: cannot write to standard output: no space left on device; " +
-		"nothing written\n"; !strings.HasPrefix(said, want) {
-		t.Errorf("said %q", said)
-	}
-	for _, path := range []string{in, other} {
-		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
-			t.Errorf("%s has changed, error %v", path, err)
+	for _, flag := range []string{"--dry-run", "--in-place"} {
+		said := expectRun(t, exitError,
+			"cfi2sframe: report: cannot write to standard output: no space left on device\n", noRoom{}, flag,
+			"--report", "json", in, other)
+		if strings.Contains(said, "files replaced despite the error: 2\n") != (flag == "--in-place") {
+			t.Errorf("%s: said %q", flag, said)
 		}
 	}
+	expectConverted(t, in, other)
 	// Writing a long report fails in the middle.
 	gaps := filepath.Join(dir, "gaps")
 	library := elftest.Patch(t.Fatalf, fixture(t, "pltlib.so"))
@@ -59,16 +58,77 @@ func TestFullDisk(t *testing.T) {
 		expectRun(t, exitError, "no space left on device", noRoom{}, "-v", "--dry-run", "--report", form, gaps)
 	}
 	// Only the first gaps are listed.
-	said = expectRun(t, exitCoverage, "", io.Discard, "-q", "--format", "2", "--min-coverage", "100", gaps, "-o", out)
+	said := expectRun(t, exitCoverage, "", io.Discard, "-q", "--format", "2", "--min-coverage", "100", gaps, "-o", out)
 	if n := strings.Count(said, gaps+": 0x"); n != shortList {
 		t.Errorf("%d gaps are listed; want %d", n, shortList)
 	}
 	expectRun(t, exitError, "cfi2sframe: cannot write to standard output: no space left on device\n", noRoom{},
 		"ld", "--print-dir")
 
+	for _, args := range [][]string{{"dump", out}, {"version"}, {"completion", "bash"}, {"--help"}} {
+		expectRun(t, exitError, "cannot write to standard output: no space left on device\n", noRoom{}, args...)
+	}
+	for _, args := range [][]string{{"check", out}, {"check", "--report", "json", out}, {"lookup", out, ".text+0"},
+		{"lookup", "--report", "json", out, ".text+0"}} {
+		expectRun(t, exitTrouble, "cannot write to standard output: no space left on device\n", noRoom{}, args...)
+	}
+
 	closed := must.Get(os.Create(filepath.Join(dir, "closed")))(t)
 	closed.Close()
 	expectRun(t, exitError, "file already closed", closed, "survey", in)
+}
+
+// expectConverted expects files to have an .sframe.
+func expectConverted(t *testing.T, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		if _, err := decodeOutput(path); err != nil {
+			t.Errorf("%s is not converted: %v", path, err)
+		}
+	}
+}
+
+// panicAt is a context that panics at the given check, like a bug in the code that reads one of several files.
+type panicAt struct {
+	context.Context
+	left atomic.Int32
+}
+
+func (p *panicAt) Err() error {
+	if p.left.Add(-1) == 0 {
+		panic("a bug")
+	}
+	return nil
+}
+
+// TestPanic expects a panic to be an error of the file that causes it. The other files are checked or converted.
+func TestPanic(t *testing.T) {
+	dir := t.TempDir()
+	bad, good := filepath.Join(dir, "bad"), filepath.Join(dir, "good")
+	for verb, want := range map[string]int{"check": exitTrouble, "convert": exitError} {
+		copyTo(t, bad)
+		copyTo(t, good)
+		args := []string{"check", "--require", bad, good}
+		if verb == "check" {
+			must.Do(t, os.Remove(good))
+			expectRun(t, exitDone, "", io.Discard, "-q", bad, "-o", good)
+		} else {
+			args = []string{"--in-place", "-j1", bad, good}
+		}
+		var stdout, stderr bytes.Buffer
+		ctx := &panicAt{Context: t.Context()}
+		ctx.left.Store(2)
+		status := run(ctx, args, &stdout, &stderr)
+		said := stderr.String()
+		if status != want || strings.Count(said, ": internal error in ") != 1 ||
+			!strings.Contains(said, ": a bug; please report it, with this file\n") {
+			t.Errorf("%s: status %d, want %d; %s", verb, status, want, said)
+		}
+		if all := stdout.String() + said; !strings.Contains(all, "2 files: 1 correct, 1 failed") &&
+			!strings.Contains(all, "2 files: 1 done, 1 failed") {
+			t.Errorf("%s: %s", verb, all)
+		}
+	}
 }
 
 // TestInputErrors expects messages to name the kind of an unsupported input, for each verb that reads files.
@@ -145,10 +205,35 @@ func TestOutputErrors(t *testing.T) {
 	expectRun(t, exitError, "cfi2sframe: big: cannot write to dir"+full, &stdout, "-q", "big", "-o", "/dev/null")
 	t.Setenv("TMPDIR", "")
 	expectRun(t, exitError,
-		"cfi2sframe: big: report: cannot write to dir/r: no space left on device; nothing written\n", io.Discard,
+		"cfi2sframe: report: cannot write to dir/r: no space left on device\n", io.Discard,
 		"--format", "2", "--report", "json", "--report-file", "dir/r", "big", "-o", "out")
 	if entries, err := os.ReadDir("dir"); err != nil || len(entries) > 0 {
 		t.Errorf("files on the full disk: %v, %v", entries, err)
+	}
+}
+
+// TestNearlyFull converts the programs of a file system with space for one more of them, but not for several.
+func TestNearlyFull(t *testing.T) {
+	if os.Geteuid() != 0 {
+		peer.Missing(t, "mounting a file system requires root")
+	}
+	program := withGaps(elftest.Patch(t.Fatalf, fixture(t, "pltlib.so")), 10_000)
+	at := t.TempDir()
+	in, out, dir := filepath.Join(at, "in"), filepath.Join(at, "out"), filepath.Join(at, "dir")
+	testfile.Write(t, in, program)
+	expectRun(t, exitDone, "", io.Discard, "-q", in, "-o", out)
+	must.Do(t, os.Mkdir(dir, 0o777))
+	const programs = 20
+	size := (programs + 2) * (len(testfile.Read(t, out)) + os.Getpagesize())
+	for _, jobs := range []string{"-j1", "-j2"} {
+		if err := unix.Mount("none", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+			peer.Missing(t, "tmpfs cannot be mounted: "+err.Error())
+		}
+		for i := range programs {
+			must.Do(t, os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), program, 0o777))
+		}
+		expectRun(t, exitDone, "20 files: 20 done, 0 failed\n", io.Discard, "-r", "--in-place", jobs, dir)
+		must.Do(t, unix.Unmount(dir, 0))
 	}
 }
 
@@ -180,9 +265,8 @@ func TestMounted(t *testing.T) {
 	copyTo(t, at("tree/mounted/prog"))
 
 	for form, want := range map[string]string{
-		"text": at("busy") + ": not replaced: device or resource busy\n",
-		"json": `"error":"device or resource busy"}` + "\n",
-		"html": "not replaced: device or resource busy",
+		"text": "2 files: 1 done, 1 failed\n", "json": at("busy") + `","error":"device or resource busy"}` + "\n",
+		"html": `<td class="text">device or resource busy</td>`,
 	} {
 		expectRun(t, exitError, "cfi2sframe: "+at("busy")+": device or resource busy\n", io.Discard, "--in-place",
 			"--force", "--report", form, "--report-file", at("report"), at("busy"), at("free"))

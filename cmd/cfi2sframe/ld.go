@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -176,6 +177,7 @@ func (l *link) convert(ctx context.Context, path string) int {
 	if path == files.Stdin {
 		l.settings.files[0] = "./" + path
 	}
+	signal.Ignore(syscall.SIGPIPE) // the reader of the report may go away
 	w := &work{console: l.console, settings: l.settings}
 	status := w.run(ctx)
 	reason := ""
@@ -184,7 +186,7 @@ func (l *link) convert(ctx context.Context, path string) int {
 	}
 	what := "is unchanged"
 	switch {
-	case status == exitDone:
+	case status == exitDone || w.tally.done > 0: // the report may have failed
 		return exitDone
 	case w.interrupted || w.machine || l.settings.coverage > 0 || l.settings.unwindable > 0:
 		what = "removed"

@@ -10,6 +10,7 @@ import (
 	"cfi2sframe/cmd/cfi2sframe/internal/lookup"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/panics"
 )
 
 // lookupSettings holds the flags of lookup.
@@ -72,13 +73,14 @@ func (c *call) lookup(s *lookupSettings, path string, places []string) int {
 }
 
 // lookUp finds the rows for addresses or functions in a file.
-func lookUp(ctx context.Context, path string, places []string, s *lookupSettings) (*report.Lookup, error) {
+func lookUp(ctx context.Context, path string, places []string, s *lookupSettings) (l *report.Lookup, err error) {
+	defer panics.Recover(&err)
 	p, err := files.OpenProgram(ctx, path, s.Sources)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	l, err := lookup.Lookup(p, places, s.cfi)
+	l, err = lookup.Lookup(p, places, s.cfi)
 	if err := p.Err(err); err != nil {
 		return nil, err
 	}

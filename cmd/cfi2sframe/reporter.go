@@ -7,14 +7,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
 )
 
-// A reporter writes the report. The report on a file is flushed before the file is replaced. The file of --report-file
-// is replaced last.
+// A reporter writes the report. The file of --report-file is replaced last.
 type reporter struct {
 	out   *bufio.Writer
 	to    io.Writer          // destination of out
@@ -26,7 +26,17 @@ type reporter struct {
 	sync  bool               // wait until the file is on the disk
 	said  bool               // the report is not empty
 	rows  int                // lines of the list of files
-	ended bool               // the final lines have been written
+}
+
+// A leavingReader is a stream whose reader may go away before the last file is converted, as head does.
+type leavingReader struct{ io.Writer }
+
+func (l leavingReader) Write(b []byte) (int, error) {
+	n, err := l.Writer.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		return len(b), nil
+	}
+	return n, err
 }
 
 // openReport opens the report. Without --report-file, the report goes to the stream; name is the stream's name in
@@ -67,51 +77,39 @@ func (r *reporter) fail(f *report.Failed) {
 	r.said = true
 }
 
-// flush writes everything reported so far, and returns errors.
-func (r *reporter) flush() error {
-	err := r.out.Flush()
-	if f, ok := r.to.(*os.File); ok && err == nil {
-		err = outfile.Flush(f)
-	}
-	return outfile.Plain(err)
-}
-
-// finish writes the last lines of the report, so that only the rename remains. If finish is called again, it rewrites
-// an HTML page.
-func (r *reporter) finish(line string) error {
-	r.ended = true
-	if r.html && r.file != nil {
-		if err := r.file.Truncate(0); err != nil {
-			return outfile.Plain(err)
-		}
-		if _, err := r.file.Seek(0, io.SeekStart); err != nil {
-			return outfile.Plain(err)
-		}
-	}
+// finish writes the last lines of the report, and renames its file to its final name if keep is set.
+func (r *reporter) finish(lines string, keep bool) error {
 	if r.html {
 		if err := report.HTML(r.out, r.pages, r.fails, thisVersion()); err != nil {
-			return outfile.Plain(err)
+			return err
 		}
 	}
-	if _, err := io.WriteString(r.out, line); err != nil {
-		return outfile.Plain(err)
-	}
-	if err := r.flush(); err != nil || r.file == nil {
+	if _, err := io.WriteString(r.out, lines); err != nil {
 		return err
 	}
-	if r.file.Stream() { // a write to a pipe or device must not fail after files are replaced
-		return r.file.Commit()
+	if err := r.out.Flush(); err != nil {
+		return err
 	}
-	return r.file.Finish(r.sync)
+	switch f, ok := r.to.(*os.File); {
+	case r.file != nil && r.file.Stream():
+		return r.file.Commit()
+	case r.file != nil && !keep:
+		return nil
+	case r.file != nil:
+		return r.replace()
+	case ok:
+		return outfile.Flush(f)
+	}
+	return nil
 }
 
-// commit renames the file of the report to its final name.
-func (r *reporter) commit() error {
-	if r.file == nil || r.file.Stream() {
-		return nil
+// replace renames the file of the report to its final name.
+func (r *reporter) replace() error {
+	if err := r.file.Finish(r.sync); err != nil {
+		return err
 	}
 	if err := r.file.Commit(); err != nil || !r.sync || r.file.Replaced() == nil {
 		return err
 	}
-	return r.file.Replaced().SyncDirectory()
+	return outfile.SyncDirectory(r.file.Replaced().Dir())
 }

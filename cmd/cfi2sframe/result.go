@@ -33,7 +33,6 @@ type result struct {
 	coverage []*report.Coverage // of the file, or of members of an archive
 	refusing []string           // presets whose readers refuse the section, for a text report
 	attached *report.Check
-	printed  bool // the file's error was printed
 }
 
 // options returns the options for a file. Reports on the file are added to the result.

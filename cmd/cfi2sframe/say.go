@@ -8,22 +8,21 @@ import (
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
-	"cfi2sframe/internal/outfile"
 )
 
-// reportOn reports on a file. Some write errors appear only on flush.
-func (w *work) reportOn(j *files.Job) error {
+// reportOn reports on a file.
+func (w *work) reportOn(j *files.Job, r *result) error {
 	if j.Result == nil { // a second name of a file that was already converted
 		return nil
 	}
 	w.report.said = true
 	switch w.settings.form {
 	case "json":
-		return outfile.Plain(w.reportJSON(j))
+		return w.reportJSON(j, r)
 	case "html":
-		w.report.pages = append(w.report.pages, w.results[j].coverage...)
+		w.report.pages = append(w.report.pages, r.coverage...)
 	case "text":
-		return outfile.Plain(w.reportText(j))
+		return w.reportText(j, r)
 	}
 	return nil
 }
@@ -34,8 +33,8 @@ func (w *work) wasRemoved(res *files.Result) bool {
 }
 
 // reportJSON reports on a file in JSON.
-func (w *work) reportJSON(j *files.Job) error {
-	in, res, reports := j.In, j.Result, w.results[j]
+func (w *work) reportJSON(j *files.Job, r *result) error {
+	in, res := j.In, j.Result
 	if w.wasRemoved(res) {
 		gone := &report.Removed{
 			Schema: report.Schema, File: in, Output: w.settings.output, Removed: true, Unsigned: res.Unsigned,
@@ -47,18 +46,18 @@ func (w *work) reportJSON(j *files.Job) error {
 			return err
 		}
 	}
-	if reports.attached != nil {
-		if err := report.WriteJSON(w.report.out, reports.attached); err != nil {
+	if r.attached != nil {
+		if err := report.WriteJSON(w.report.out, r.attached); err != nil {
 			return err
 		}
 	}
-	for _, c := range reports.coverage {
+	for _, c := range r.coverage {
 		if err := report.WriteJSON(w.report.out, c); err != nil {
 			return err
 		}
 	}
 	for _, k := range res.Kept {
-		if k.Reason == convert.Current || k.Reason == convert.NoRows || reports.isWithoutCFI() {
+		if k.Reason == convert.Current || k.Reason == convert.NoRows || r.isWithoutCFI() {
 			continue // included in the coverage report
 		}
 		name := in
@@ -85,18 +84,18 @@ func whyKept(k convert.Kept) string {
 const shortList = 10
 
 // reportText reports on a file as text. Members of an archive are listed with -v only.
-func (w *work) reportText(j *files.Job) error {
-	in, res, reports := j.In, j.Result, w.results[j]
-	if reports.isWithoutCFI() {
-		if c := reports.coverage[0]; w.isList() && c.Code > 0 {
+func (w *work) reportText(j *files.Job, r *result) error {
+	in, res := j.In, j.Result
+	if r.isWithoutCFI() {
+		if c := r.coverage[0]; w.isList() && c.Code > 0 {
 			w.addRow(in, c)
 		}
-		reports = &result{}
+		r = &result{}
 	}
 	if res.Stays != "" && w.all > 1 && !w.settings.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 {
 		return nil // the summary counts it
 	}
-	coverage, gaps := reports.coverage, shortList
+	coverage, gaps := r.coverage, shortList
 	if w.settings.verbose {
 		gaps = -1
 	}
@@ -111,11 +110,11 @@ func (w *work) reportText(j *files.Job) error {
 		if err := c.Text(w.report.out, gaps); err != nil {
 			return err
 		}
-		fmt.Fprintf(w.report.out, "  read by: %s\n", w.readers(reports.refusing))
+		fmt.Fprintf(w.report.out, "  read by: %s\n", w.readers(r.refusing))
 	}
 	name := report.Printable(in)
-	if reports.attached != nil {
-		checkedText(w.report.out, name, reports.attached, true)
+	if r.attached != nil {
+		checkedText(w.report.out, name, r.attached, true)
 	}
 	if w.wasRemoved(res) {
 		fmt.Fprintf(w.report.out, "%s: .sframe removed\n", name)

@@ -96,10 +96,7 @@ func (w *sumWork) run(ctx context.Context, paths []string, survey func() (*surve
 		}
 	}
 	if err == nil {
-		err = r.finish("")
-	}
-	if err == nil {
-		err = outfile.Plain(r.commit())
+		err = outfile.Plain(r.finish("", true))
 	}
 	switch {
 	case errors.Is(err, context.Canceled):

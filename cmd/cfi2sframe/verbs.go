@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := newCall(ctx, stdout, stderr)
 	command, err := c.execute(c.root(), args)
 	switch {
-	case err != nil:
+	case err != nil && c.out.err == nil:
 		fmt.Fprintf(stderr, "cfi2sframe: %s\nTry '%s --help'.\n", report.PrintableMessage(err.Error()),
 			command.CommandPath())
 		return exitUsage

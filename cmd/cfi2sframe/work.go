@@ -9,12 +9,10 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
@@ -28,9 +26,8 @@ import (
 type work struct {
 	console
 	settings      *conversion
-	batch         files.Batch
-	results       map[*files.Job]*result // for jobs of the batch, and for jobs announced early
 	report        *reporter
+	unreported    error            // why the report cannot be written, or nil
 	tally         tally            // of finished files
 	unread        []*report.Failed // directories and files that could not be listed
 	errors, short int              // files that failed, and files with too little coverage
@@ -40,105 +37,99 @@ type work struct {
 	machine       bool // a file failed because of a system error
 }
 
-// begin opens the report.
-func (w *work) begin() (err error) {
-	signal.Ignore(syscall.SIGPIPE) // a closed pipe is an ordinary write error
-	stream, name := w.settings.stream(w.stdout, w.stderr)
-	if w.report, err = openReport(&w.settings.reporting, stream, name, w.settings.to.NoSync); err != nil {
-		complain(w.stderr, "report", err)
-		return err
-	}
-	w.report.html, w.report.json = w.settings.form == "html", w.settings.form == "json"
-	for _, f := range w.unread {
-		w.report.fail(f)
-	}
-	w.results = make(map[*files.Job]*result)
-	return nil
-}
-
-// run converts files, and returns the exit status.
+// run converts files, and returns the exit status. The report on a file follows when the file is in place, so that a
+// report that cannot be written costs no file.
 func (w *work) run(ctx context.Context) int {
-	w.errors = len(w.unread)
-	if w.begin() != nil {
+	s := w.settings
+	stream, name := s.stream(w.stdout, w.stderr)
+	if s.form == "text" {
+		stream = leavingReader{stream}
+	}
+	var err error
+	if w.report, err = openReport(&s.reporting, stream, name, s.to.NoSync); err != nil {
+		complain(w.stderr, "report", err)
 		return exitError
 	}
 	defer w.report.close()
-	defer w.batch.Close()
-	if w.settings.inPlace {
-		w.batch.Expect(w.settings.files)
+	w.report.html, w.report.json = s.form == "html", s.form == "json"
+	for _, f := range w.unread {
+		w.report.fail(f)
 	}
-	w.all = len(w.settings.files)
+	w.all, w.errors = len(s.files), len(w.unread)
 	w.many = w.all > 1
-	if w.batch.Workers = w.workers(); w.batch.Workers > 1 {
-		heap.PrepareMany()
-	}
-	next := 0 // to announce
-	for i, in := range w.settings.files {
-		if w.interrupted {
-			w.complainAbout(in, context.Canceled)
-			continue
-		}
-		for ; next == i || next < w.all && w.batch.Ahead(); next++ {
-			w.announce(ctx, w.settings.files[next])
-		}
-		w.batch.Next(ctx)
-		j := w.batch.Jobs[len(w.batch.Jobs)-1]
-		w.results[j].setNames(j)
-		last := i == len(w.settings.files)-1 || ctx.Err() != nil
-		if !last && !w.batch.Full(w.settings.to) {
-			continue
-		}
-		rest := w.settings.files[i+1:]
-		if err := w.finishBatch(ctx, last, rest); err != nil {
-			w.printStopped(len(rest))
-			return exitError
-		}
-		if last {
-			break
+	set := &files.Settings{InPlace: s.inPlace, Output: s.output, Workers: 1, Alone: w.alone()}
+	if !set.Alone {
+		if set.Workers = cmp.Or(s.Workers, runtime.GOMAXPROCS(0)); set.Workers > 1 {
+			heap.PrepareMany()
 		}
 	}
-	return w.finishReport(ctx, w.summary(&w.tally))
+	results := make([]*result, w.all)
+	set.Options = func(i int) files.Options {
+		results[i] = &result{}
+		return results[i].options(s, s.files[i])
+	}
+	i := 0
+	for j := range files.Each(ctx, s.files, set) {
+		if i == w.all { // a directory
+			w.errors++
+			complain(w.stderr, j.In, j.Err)
+			w.report.fail(report.NewFailed(j.In, j.Err))
+			continue
+		}
+		r := cmp.Or(results[i], &result{}) // empty for another name of a file
+		results[i] = nil
+		i++
+		w.add(j, r)
+	}
+	return w.finish(ctx)
 }
 
-// workers returns the number of threads that convert files. Files are converted one at a time if one may be the debug
-// file of another, or if the limits of an HTML page apply to all of them.
-func (w *work) workers() int {
+// alone reports whether files are converted one at a time: if there is only one, if one may be the debug file of
+// another, if they may have the same detached file, or if the limits of an HTML page apply to all of them.
+func (w *work) alone() bool {
 	s := w.settings
 	debug := s.to.DebugLinkUpdate != "" || s.debugFile != "" && s.inPlace
-	if !w.many || debug || s.limits != nil {
-		return 1
-	}
-	return cmp.Or(s.Workers, runtime.GOMAXPROCS(0))
+	return !w.many || debug || s.to.Detach || s.limits != nil
 }
 
-// announce tells the batch that a file will follow.
-func (w *work) announce(ctx context.Context, in string) {
-	r := &result{}
-	opt := r.options(w.settings, in)
-	if w.settings.inPlace {
-		w.results[w.batch.BeginInPlace(ctx, in, opt)] = r
-	} else {
-		w.results[w.batch.Begin(ctx, in, w.settings.output, opt)] = r
-	}
-}
-
-// finishReport writes the last lines of the report, and returns the exit status.
-func (w *work) finishReport(ctx context.Context, lines string) int {
-	r := w.report
-	var err error
+// add counts a file, and reports on it.
+func (w *work) add(j *files.Job, r *result) {
+	r.setNames(j)
 	switch {
-	case !r.ended && (r.file != nil || !w.interrupted):
-		err = r.finish(lines)
-	case w.interrupted:
-		err = r.flush()
+	case j.Err == nil:
+		w.tally.add(j, r)
+		w.said(w.reportOn(j, r))
+	case errors.Is(j.Err, files.ErrRefused):
+		w.short++
+		w.said(w.reportRefused(j, r))
+		w.complainAbout(j.In, j.Err)
+		if w.report.json && len(r.coverage) == 0 { // another name of the file
+			w.report.fail(report.NewFailed(j.In, j.Err))
+		}
+	default:
+		w.errors++
+		w.machine = w.machine || outfile.OfMachine(j.Err)
+		w.said(w.report.out.Flush())
+		w.complainAbout(j.In, j.Err)
 	}
-	if err == nil && (r.said || w.errors == 0) { // otherwise the report is empty
-		err = r.commit()
+	w.said(w.report.out.Flush())
+}
+
+// said records why the report cannot be written.
+func (w *work) said(err error) { w.unreported = cmp.Or(w.unreported, outfile.Plain(err)) }
+
+// finish writes the last lines of the report, and returns the exit status.
+func (w *work) finish(ctx context.Context) int {
+	r := w.report
+	if w.unreported == nil && (r.file != nil || !w.interrupted) {
+		w.said(r.finish(w.summary(), r.said || w.errors == 0)) // otherwise the report is empty
 	}
-	if err != nil {
-		complain(w.stderr, "report", err)
-		w.printStopped(0)
-		return exitError
+	if w.unreported != nil {
+		complain(w.stderr, "report", w.unreported)
+		if n := w.tally.done; n > 0 && !w.settings.to.DryRun {
+			fmt.Fprintf(w.stderr, "cfi2sframe: files replaced despite the error: %d\n", n)
+		}
+		w.errors++
 	}
 	return w.status(ctx)
 }
@@ -158,148 +149,24 @@ func (w *work) status(ctx context.Context) int {
 	return exitDone
 }
 
-// printStopped is called when the report cannot be written. It prints how many files were replaced, and how many were
-// not converted.
-func (w *work) printStopped(left int) {
-	if n := w.tally.done; n > 0 && !w.settings.to.DryRun {
-		fmt.Fprintf(w.stderr, "cfi2sframe: files replaced despite the error: %d\n", n)
-	}
-	if left > 0 {
-		fmt.Fprintf(w.stderr, "cfi2sframe: files not converted: %d\n", left)
-	}
-}
-
-// finishBatch reports on the files of the batch, then replaces them. If the report cannot be written, no file is
-// replaced, and the run ends.
-func (w *work) finishBatch(ctx context.Context, last bool, rest []string) error {
-	defer func() {
-		for _, j := range w.batch.Jobs {
-			delete(w.results, j)
-		}
-		w.batch.Reset()
-	}()
-	w.batch.Finish(ctx)
-	broken := w.reportBatch(last, rest)
-	named := false
-	for _, j := range w.batch.Jobs {
-		if broken != nil && j.Err == nil {
-			j.Err = fmt.Errorf("report: %w; nothing written", broken)
-			named = true
-		}
-	}
-	w.batch.Commit(ctx)
-	var kept []*files.Job // reported, but then not replaced
-	for _, j := range w.batch.Jobs {
-		if j.Err != nil && !w.results[j].printed && broken == nil {
-			kept = append(kept, j)
-		}
-		w.printError(j)
-		switch {
-		case j.Err == nil:
-			w.tally.add(j, w.results[j])
-		case errors.Is(j.Err, files.ErrRefused):
-			w.short++
-		default:
-			w.errors++
-			w.machine = w.machine || outfile.OfMachine(j.Err)
-		}
-	}
-	if len(kept) > 0 {
-		broken = w.listUnreplaced(kept)
-	}
-	if broken != nil && !named {
-		complain(w.stderr, "report", broken)
-	}
-	return broken
-}
-
-// listUnreplaced completes a report with the files that were reported but not replaced.
-func (w *work) listUnreplaced(kept []*files.Job) error {
-	r := w.report
-	switch {
-	case r.file == nil:
-		return r.flush()
-	case r.file.Stream():
-		return nil // the messages on standard error name these files
-	case w.settings.form == "text" && w.tally.done == 0 && len(w.tally.stay) == 0 && w.short == 0:
-		r.said = false // nothing is left to report
-		return nil
-	}
-	for _, j := range kept {
-		why := report.PrintableMessage(j.Err.Error())
-		if errors.Is(j.Err, context.Canceled) {
-			why = "interrupted"
-		}
-		switch w.settings.form { // printError has added the lines of JSON
-		case "html":
-			for _, c := range w.results[j].coverage {
-				c.Warnings = append(c.Warnings, "not replaced: "+why)
-			}
-		case "text":
-			fmt.Fprintf(r.out, "%s: not replaced: %s\n", report.Printable(j.In), why) // flush returns the error
-		}
-	}
-	if r.ended {
-		return r.finish("")
-	}
-	return r.flush()
-}
-
-// reportBatch reports on the files of the batch and prints their errors so far, in order. After the last batch, the
-// rest of the files are not converted, because of an interrupt.
-func (w *work) reportBatch(last bool, rest []string) (broken error) {
-	ready := w.tally
-	ready.stay = maps.Clone(ready.stay)
-	for _, j := range w.batch.Jobs {
-		switch {
-		case j.Err == nil:
-			ready.add(j, w.results[j])
-			broken = cmp.Or(broken, w.reportOn(j))
-		case errors.Is(j.Err, files.ErrRefused):
-			broken = cmp.Or(broken, w.reportRefused(j))
-			w.printError(j)
-		default:
-			broken = cmp.Or(broken, w.report.flush())
-			w.printError(j)
-		}
-	}
-	if last {
-		for _, in := range rest {
-			w.complainAbout(in, context.Canceled)
-		}
-	}
-	// A report file or page is complete before the last files are replaced.
-	if last && (w.report.file != nil || w.settings.form == "html") {
-		broken = cmp.Or(broken, w.report.finish(w.summary(&ready)))
-	}
-	return cmp.Or(broken, w.report.flush())
-}
-
 // reportRefused reports on a file with too little coverage, and prints the largest gaps.
-func (w *work) reportRefused(j *files.Job) error {
+func (w *work) reportRefused(j *files.Job, r *result) error {
 	w.report.said = true
-	w.results[j].setError(j.Err)
+	r.setError(j.Err)
 	var err error
 	if !w.isList() { // a list has no row for refused files; the error states the percentage
-		err = w.reportOn(j)
+		err = w.reportOn(j, r)
 	}
-	err = cmp.Or(err, w.report.flush())
-	for _, line := range report.Causes(w.results[j].coverage, shortList, w.settings.unwindable > 0) {
+	err = cmp.Or(err, w.report.out.Flush())
+	for _, line := range report.Causes(r.coverage, shortList, w.settings.unwindable > 0) {
 		fmt.Fprintln(w.stderr, line)
 	}
 	return err
 }
 
-// printError prints a file's error, if any, but only once.
-func (w *work) printError(j *files.Job) {
-	if r := w.results[j]; j.Err != nil && !r.printed {
-		r.printed = true
-		w.complainAbout(j.In, j.Err)
-	}
-}
-
 // summary returns the last lines of a text report on many files.
-func (w *work) summary(t *tally) string {
+func (w *work) summary() string {
+	t := &w.tally
 	if w.settings.form != "text" || w.all < 2 {
 		return ""
 	}

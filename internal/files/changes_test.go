@@ -57,12 +57,3 @@ func TestChangedInput(t *testing.T) {
 		t.Errorf("there is an output, error %v", err)
 	}
 }
-
-// inPlace converts a file in place, as the only file of a batch.
-func inPlace(ctx context.Context, b *files.Batch, path string, opt convert.Options) error {
-	b.AddInPlace(ctx, path, files.Options{Work: files.Add(opt, "")})
-	defer b.Reset()
-	b.Finish(ctx)
-	b.Commit(ctx)
-	return b.Jobs[0].Err
-}

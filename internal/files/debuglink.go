@@ -171,7 +171,7 @@ func (u *debugUpdate) commit() error {
 	}
 	err := u.output.Commit()
 	if err == nil && !u.noSync {
-		err = u.input.place.SyncDirectory()
+		err = outfile.SyncDirectory(u.input.place.Dir())
 	}
 	return u.wrap(err)
 }

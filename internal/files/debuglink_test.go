@@ -19,7 +19,6 @@ import (
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
-	"cfi2sframe/sframe"
 
 	"golang.org/x/sys/unix"
 )
@@ -203,10 +202,7 @@ func TestOutputsRefused(t *testing.T) {
 		!strings.HasSuffix(err.Error(), ": cannot write to "+none+noFolder) {
 		t.Errorf("an archive without a directory for its members: %v", err)
 	}
-	var batch files.Batch
-	batch.AddInPlace(t.Context(), none, files.Options{})
-	finishAndCommit(t.Context(), &batch)
-	if j := batch.Jobs[0]; !errors.Is(j.Err, os.ErrNotExist) || j.In != none {
+	if j := each(t.Context(), []string{none}, inPlace(files.Options{}))[0]; !errors.Is(j.Err, os.ErrNotExist) {
 		t.Errorf("a missing file: %+v", j)
 	}
 	if got := tree(t, dir); !maps.Equal(got, want) {
@@ -214,8 +210,8 @@ func TestOutputsRefused(t *testing.T) {
 	}
 }
 
-// TestBatchKeptNames adds both names of a file that is not converted, and of a file that cannot be replaced.
-func TestBatchKeptNames(t *testing.T) {
+// TestEachKeptNames converts both names of a file that is not converted, and of a file that cannot be replaced.
+func TestEachKeptNames(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	testfile.Write(t, at("text"), "This is not an ELF file.")
@@ -224,30 +220,22 @@ func TestBatchKeptNames(t *testing.T) {
 		must.Do(t, os.Link(at(name), at(name+"2")))
 	}
 	want := tree(t, dir)
-	var batch files.Batch
-	opt := files.Options{Run: convert.Run{SkipUnsupported: true}}
-	for _, name := range []string{"text", "text2"} {
-		batch.AddInPlace(t.Context(), at(name), opt)
-	}
-	finishAndCommit(t.Context(), &batch)
-	for _, j := range batch.Jobs {
-		if j.Err != nil || j.Result == nil || j.Result.Stays == "" || j.Result.Stays != batch.Jobs[0].Result.Stays {
+	for _, j := range each(t.Context(), []string{at("text"), at("text2")}, inPlace(files.Options{
+		Run: convert.Run{SkipUnsupported: true},
+	})) {
+		if j.Err != nil || j.Result == nil || j.Result.Stays != convert.NotELF {
 			t.Errorf("%s: %+v, %v", j.In, j.Result, j.Err)
 		}
 	}
-	batch.Reset()
 	// A different file takes the first name before the result does. The second name is unchanged as well.
-	for _, name := range []string{"prog", "prog2"} {
-		batch.AddInPlace(t.Context(), at(name), files.Options{Work: files.Add(convert.Options{Version: sframe.V3}, "")})
+	for _, j := range each(t.Context(), []string{at("prog"), at("prog2")}, inPlace(during(func() {
+		testfile.Write(t, at("new"), "a new file")
+		must.Do(t, os.Rename(at("new"), at("prog")))
+	}))) {
+		if j.Err == nil {
+			t.Errorf("%s is replaced", j.In)
+		}
 	}
-	testfile.Write(t, at("new"), "a new file")
-	must.Do(t, os.Rename(at("new"), at("prog")))
-	finishAndCommit(t.Context(), &batch)
-	if a, b := batch.Jobs[0].Err, batch.Jobs[1].Err; a == nil || b == nil ||
-		b.Error() != "it is the same file as "+at("prog")+", which was not replaced" {
-		t.Errorf("%v, and %v", a, b)
-	}
-	batch.Reset()
 	got := tree(t, dir)
 	for name := range want {
 		if filepath.Base(name) != "prog" && got[name] != want[name] {

@@ -1,7 +1,7 @@
 // Package files converts named files. A result replaces its file completely, including attributes, or not at all.
 //
-// A Batch converts many files, then replaces them together: syncing many files takes little longer than syncing one.
-// Results that have not replaced a file yet are unnamed files, which vanish if the process ends.
+// Each converts many files. A file is in place before it is yielded, whatever happens to the others. Results that have
+// not replaced a file yet are unnamed files, which vanish if the process ends.
 package files
 
 import (
@@ -59,23 +59,19 @@ type Result struct {
 // "-" for standard output. On errors, and if ctx is canceled, out is unchanged. The error ErrRefused is accompanied by
 // a Result.
 func Convert(ctx context.Context, in, out string, opt Options) (*Result, error) {
-	var b Batch
-	defer b.Reset()
-	if in == out {
-		b.AddInPlace(ctx, in, opt)
-	} else {
-		b.Add(ctx, in, out, opt)
+	set := &Settings{InPlace: in == out, Output: out, Alone: true, Options: func(int) Options { return opt }}
+	var res *Result
+	var err error
+	for j := range Each(ctx, []string{in}, set) {
+		res, err = cmp.Or(res, j.Result), cmp.Or(err, j.Err)
 	}
-	b.Finish(ctx)
-	b.Commit(ctx)
-	j := b.Jobs[0]
-	if j.Err != nil && !errors.Is(j.Err, ErrRefused) {
-		return nil, j.Err
+	if err != nil && !errors.Is(err, ErrRefused) {
+		return nil, err
 	}
-	return j.Result, j.Err
+	return res, err
 }
 
-// A Job is one file of a batch.
+// A Job is the conversion of a file.
 type Job struct {
 	In string
 	// Result is nil after an error. For another name of a file that was already converted, Result is set only if the
@@ -86,20 +82,15 @@ type Job struct {
 
 	opt    Options
 	out    string
-	input  *Input        // nil before it is open, and after an error
+	input  *Input        // nil before it is open
 	output *outfile.File // or nil
 	debug  *debugUpdate  // or nil
 
 	inPlace bool            // the result replaces the input
-	begun   chan struct{}   // closed when work that started early ends, or nil
 	made    *convert.Result // result of the work
 	failed  error           // why the work failed, or nil
 
 	detached map[string]string // maps the output paths of this run's detached files to their inputs
-
-	same *Job     // the job that converts the same file under a different name, or nil
-	id   inode.ID // ID of the result that has replaced the file, or zero
-	lost error    // why the ID is unknown, or nil
 }
 
 // open opens the input.
@@ -295,37 +286,34 @@ func (j *Job) finish() error {
 	return j.output.Finish(!j.opt.NoSync)
 }
 
-// commit replaces the old file with the result. An input to be replaced must not have changed. The debug file is
-// replaced first: the new one also works with the old program (unless found by checksum), but the old one does not work
-// with the new program.
-func (j *Job) commit() error {
+// commit replaces the old file, which may have other names, with the result. An input to be replaced must not have
+// changed. The debug file is replaced first: the new one also works with the old program (unless found by checksum),
+// but the old one does not work with the new program. There is an error for each other name, unless err is set.
+func (j *Job) commit(others []string) (errs []error, err error) {
 	if j.output == nil {
-		return j.debug.commit()
+		return nil, j.debug.commit()
 	}
 	if err := j.input.Unchanged(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := j.debug.commit(); err != nil {
-		return err
+		return nil, err
 	}
-	err := j.output.Commit()
+	errs, err = j.output.CommitNames(others)
 	if err != nil && j.opt.Detach {
 		if same, _ := j.output.Same(); same { // another run has written the same result
-			return nil
+			return nil, nil
 		}
 	}
 	if err != nil && j.Result.DebugFile != "" {
 		err = fmt.Errorf("%w; its debug file %s is already updated; run the same command again",
 			err, j.Result.DebugFile)
 	}
-	return err
+	return errs, err
 }
 
-// close waits for the work to end, and discards uncommitted results.
+// close discards an uncommitted result.
 func (j *Job) close() {
-	if j.begun != nil {
-		<-j.begun
-	}
 	j.debug.close()
 	j.discard()
 	if j.input != nil {

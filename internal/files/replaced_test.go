@@ -1,7 +1,6 @@
 package files_test
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -69,8 +68,8 @@ func TestReplacedInput(t *testing.T) {
 			must.Do(t, tt.do(dir, in))
 			after = tree(t, dir)
 		}}
-		var batch files.Batch
-		if err := inPlace(ctx, &batch, in, convert.Options{Version: sframe.V2}); err == nil &&
+		opt := files.Options{Work: files.Add(convert.Options{Version: sframe.V2}, "")}
+		if _, err := files.Convert(ctx, in, in, opt); err == nil &&
 			tt.name != "the directory is a symbolic link to a different directory" {
 			t.Errorf("%s: no error", tt.name)
 		}
@@ -115,28 +114,4 @@ func tree(t *testing.T, dir string) map[string]string {
 		return nil
 	}))
 	return all
-}
-
-// TestReusedLinkInode reuses the inode of a file with two names, both of which were replaced.
-func TestReusedLinkInode(t *testing.T) {
-	dir := t.TempDir()
-	a, b, c := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "c")
-	copyFixture(t, a)
-	must.Do(t, os.Link(a, b))
-	var batch files.Batch
-	opt := convert.Options{Version: sframe.V2}
-	for _, path := range []string{a, b} {
-		must.Do(t, inPlace(context.Background(), &batch, path, opt))
-	}
-	other := []byte("other contents")
-	for range 10 { // some file systems reuse inode numbers at once, others never
-		testfile.Write(t, c, other)
-		if err := inPlace(context.Background(), &batch, c, opt); err == nil {
-			t.Error("a file that is not an ELF file was converted")
-		}
-		if got, err := os.ReadFile(c); err != nil || !bytes.Equal(got, other) {
-			t.Fatalf("it was replaced, error %v", err)
-		}
-		must.Do(t, os.Rename(c, c+".old"))
-	}
 }

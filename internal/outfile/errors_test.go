@@ -72,7 +72,6 @@ func TestReplacesInput(t *testing.T) {
 				t.Errorf("%s: %t, %v", name, got, err)
 			}
 		}
-		o.StartSync()
 		if (o.Replaced() != nil) != (name != "new") {
 			t.Errorf("%s replaces %v", name, o.Replaced())
 		}

@@ -24,6 +24,11 @@ func OfMachine(err error) bool {
 	return errors.As(err, &no) && !isOneOf(err, missing) && !isOneOf(err, denied)
 }
 
+// IsShortage reports whether an error means that space or descriptors are used up, possibly by other files of the run.
+func IsShortage(err error) bool {
+	return isOneOf(err, []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE})
+}
+
 func isOneOf(err error, list []syscall.Errno) bool {
 	return slices.ContainsFunc(list, func(no syscall.Errno) bool { return errors.Is(err, no) })
 }

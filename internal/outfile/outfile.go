@@ -242,15 +242,33 @@ func (o *File) setDates() error {
 
 // Commit renames the output to its final name.
 func (o *File) Commit() error {
+	_, err := o.CommitNames(nil)
+	return err
+}
+
+// CommitNames is like Commit, but also makes other names of the old file hard links to the output. Abandon waits for
+// the last of them, because an interruption would part the names. There is an error for each of the others, unless err
+// is set.
+func (o *File) CommitNames(others []string) (errs []error, err error) {
 	if o.Stream() {
-		return o.copyOut()
+		return nil, o.copyOut()
 	}
 	names.Lock()
 	defer names.Unlock()
-	if o.Replaces() {
-		return Plain(o.replace())
+	if !o.Replaces() {
+		return nil, Plain(o.publish())
 	}
-	return Plain(o.publish())
+	info, err := o.Stat()
+	if err == nil {
+		err = o.replace()
+	}
+	if err != nil {
+		return nil, Plain(err)
+	}
+	for _, path := range others {
+		errs = append(errs, Plain(o.place.relink(path, info)))
+	}
+	return errs, nil
 }
 
 // copyOut copies the output to a stream.

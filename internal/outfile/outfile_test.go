@@ -6,16 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/iotest"
 	"time"
 
-	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 )
@@ -150,7 +149,7 @@ func TestMode(t *testing.T) {
 				t.Error(err)
 			}
 			if name != "new" {
-				if err := o.Replaced().SyncDirectory(); err != nil {
+				if err := SyncDirectory(o.Replaced().Dir()); err != nil {
 					t.Error(err)
 				}
 			}
@@ -279,51 +278,45 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestRelink makes a name a hard link to the result, even if the file of that name or the result was replaced before.
-func TestRelink(t *testing.T) {
-	dir := t.TempDir()
-	result, name := filepath.Join(dir, "result"), filepath.Join(dir, "name")
-	put(t, result, "result")
-	put(t, name, "old")
-	info := must.Get(os.Stat(result))(t)
-	id, _ := inode.Of(info)
-	open := func() *Place {
-		t.Helper()
-		p, _, _, err := OpenInput(name)
+// TestCommitNames replaces a file with several names. A name at which there is another file by then remains, and so do
+// files that are missing.
+func TestCommitNames(t *testing.T) {
+	eachWay(t, func(t *testing.T) {
+		dir := t.TempDir()
+		at := func(name string) string { return filepath.Join(dir, name) }
+		put(t, at("old"), "old")
+		must.Do(t, errors.Join(os.Mkdir(at("sub"), 0o777), os.Link(at("old"), at("sub/hard")),
+			os.Link(at("old"), at("moved")), os.Symlink("old", at("soft")), os.Symlink("sub/hard", at("far"))))
+		p, _, _, err := OpenInput(at("old"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(p.Close)
-		return p
-	}
-	first := open()
-	put(t, filepath.Join(dir, "other"), "other")
-	must.Do(t, os.Rename(filepath.Join(dir, "other"), name))
-	if err := Relink(result, id, first); err != errMoved {
-		t.Errorf("error %v", err)
-	}
-	expect(t, dir, map[string]string{"result": "result", "name": "other"})
-	if err := errors.Join(os.Rename(name, filepath.Join(dir, "kept")), Relink(result, id, first)); !errors.Is(err,
-		errMoved) {
-		t.Errorf("a missing file: error %v", err)
-	}
-	must.Do(t, os.Rename(filepath.Join(dir, "kept"), name))
-	for path, want := range map[string]error{name: errMoved, filepath.Join(dir, "none"): fs.ErrNotExist} {
-		if err := Relink(path, id, open()); !errors.Is(err, want) || !strings.HasPrefix(err.Error(), path+": ") {
-			t.Errorf("a file other than the result: error %v", err)
+		defer p.Close()
+		o := must.Get(Replace(p))(t)
+		defer o.Close()
+		write(t, o, "new")
+		put(t, at("other"), "other")
+		must.Do(t, os.Rename(at("other"), at("moved")))
+		others := []string{at("moved"), at("none"), at("soft"), at("far"), at("sub/hard"), at("old")}
+		errs := must.Get(o.CommitNames(others))(t)
+		want := []error{errMoved, syscall.ENOENT, nil, nil, nil, nil}
+		if !slices.EqualFunc(errs, want, errors.Is) {
+			t.Errorf("errors %v; want %v", errs, want)
 		}
-	}
-	if err := Relink(result, id, open()); err != nil {
-		t.Error(err)
-	}
-	expect(t, dir, map[string]string{"result": "result", "name": "result"})
-	if err := Relink(result, id, open()); err != nil {
-		t.Errorf("a name that already is a link: %v", err)
-	}
-	a, errA := os.Stat(name)
-	if errA != nil || !os.SameFile(a, info) {
-		t.Errorf("the name is not a link to the result, error %v", errA)
-	}
+		info := must.Get(os.Stat(at("old")))(t)
+		for _, name := range []string{"soft", "far", "sub/hard"} {
+			if now, err := os.Stat(at(name)); err != nil || !os.SameFile(now, info) {
+				t.Errorf("%s is a different file, error %v", name, err)
+			}
+		}
+		if to, err := os.Readlink(at("far")); to != "sub/hard" {
+			t.Errorf("the symbolic link refers to %q, error %v", to, err)
+		}
+		expect(t, at("sub"), map[string]string{"hard": "new"})
+		must.Do(t, os.RemoveAll(at("sub")))
+		must.Do(t, errors.Join(os.Remove(at("soft")), os.Remove(at("far"))))
+		expect(t, dir, map[string]string{"old": "new", "moved": "other"})
+	})
 }
 
 func TestEqual(t *testing.T) {

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
-
-	"cfi2sframe/internal/inode"
 )
 
 // A Place is the path of a file that may exist. An existing file is held open, so that its inode number is not reused.
@@ -154,37 +152,33 @@ func removeAfter(err error, temp string) error {
 	return err
 }
 
-// Relink makes the name of a Place, opened by OpenInput, a hard link to the file at path, unless it already is one.
-func Relink(path string, id inode.ID, p *Place) error {
-	from, _, info, err := OpenInput(path)
+// relink makes another name of the old file a hard link to the new file, which has replaced the old one at p, unless
+// the name leads there already.
+func (p *Place) relink(path string, new fs.FileInfo) error {
+	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return err
 	}
-	defer from.Close()
-	if now, ok := inode.Of(info); !ok || now != id {
-		return fmt.Errorf("%s: %w", path, errMoved)
+	if now, err := os.Lstat(real); err != nil || os.SameFile(now, new) {
+		return err
 	}
-	if now, err := os.Lstat(p.real); err == nil && os.SameFile(now, info) {
-		return nil
-	}
-	names.Lock()
-	defer names.Unlock()
-	temp, err := tryNames(p.Dir(), func(temp string) error { return link(from.real, temp) })
+	other := &Place{path: path, real: real, info: p.info}
+	temp, err := tryNames(other.Dir(), func(temp string) error { return link(p.real, temp) })
 	if err != nil {
-		return Plain(err)
+		return err
 	}
-	if now, err := os.Lstat(temp); err != nil || !os.SameFile(now, info) {
+	if now, err := os.Lstat(temp); err != nil || !os.SameFile(now, new) {
 		return removeAfter(cmp.Or(err, errMoved), temp)
 	}
-	return Plain(p.rename(temp))
+	return other.rename(temp)
 }
 
-// SyncDirectory syncs the directory of the file, where the system supports that.
-func (p *Place) SyncDirectory() error {
+// SyncDirectory syncs a directory in which a file was replaced, where the system supports that.
+func SyncDirectory(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}
-	d, err := os.Open(p.Dir())
+	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrPermission) { // after a power failure, the old file may reappear
 		return nil
 	}
@@ -193,7 +187,8 @@ func (p *Place) SyncDirectory() error {
 		d.Close()
 	}
 	if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
-		return fmt.Errorf("it was written, but a power failure may lose it: %w", Plain(err))
+		return fmt.Errorf("a power failure may restore old files, because the directory cannot be synced: %w",
+			Plain(err))
 	}
 	return nil
 }

@@ -35,9 +35,6 @@ func (o *File) release() error {
 	return cmp.Or(err, o.setDates()) // closing the file may have changed its modification time
 }
 
-// StartSync has an effect on Linux only.
-func (o *File) StartSync() {}
-
 // Flush has an effect on Linux only.
 func Flush(*os.File) error { return nil }
 

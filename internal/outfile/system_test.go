@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 )
@@ -225,12 +224,13 @@ func TestStranger(t *testing.T) {
 			if err := o.Commit(); err != nil {
 				t.Error(err)
 			}
-			if err := o.Replaced().SyncDirectory(); err != nil {
+			if err := SyncDirectory(o.Replaced().Dir()); err != nil {
 				t.Errorf("mode %o: %v", mode, err)
 			}
 			o.place.real += "/none/file"
-			const lost = "it was written, but a power failure may lose it: not a directory"
-			if err := o.Replaced().SyncDirectory(); err == nil || err.Error() != lost {
+			const lost = "a power failure may restore old files, because the directory cannot be synced: " +
+				"not a directory"
+			if err := SyncDirectory(o.Replaced().Dir()); err == nil || err.Error() != lost {
 				t.Errorf("%v; want %q", err, lost)
 			}
 		})
@@ -348,15 +348,9 @@ func TestFolderLocked(t *testing.T) {
 		asStranger(t, func() {
 			o := replaceIn(t, dir, true)
 			write(t, o, "new")
-			other, _, _, err := OpenInput(filepath.Join(dir, "other"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer other.Close()
-			id, _ := inode.Of(o.place.info)
 			must.Do(t, unix.Chmod(dir, 0o500))
 			temp := o.temp
-			err = o.Commit()
+			err := o.Commit()
 			if !errors.Is(err, unix.EACCES) {
 				t.Errorf("%v; want %v", err, unix.EACCES)
 			}
@@ -364,7 +358,7 @@ func TestFolderLocked(t *testing.T) {
 				filepath.Base(temp)+": permission denied")) {
 				t.Errorf("%v does not say that %s is left behind", err, temp)
 			}
-			if err := Relink(filepath.Join(dir, "old"), id, other); err != unix.EACCES {
+			if err := o.place.relink(filepath.Join(dir, "other"), o.place.info); !errors.Is(err, unix.EACCES) {
 				t.Errorf("a link: %v; want %v", err, unix.EACCES)
 			}
 			must.Do(t, unix.Chmod(dir, 0o700))

@@ -65,7 +65,7 @@ func (s *scenario) checkStatus(f *fault, out *outcome, now map[string]string) er
 	case status != 1 && !said("interrupted"):
 		problem = "without a message about the interruption"
 	case slices.ContainsFunc(s.others, func(name string) bool { return said("cfi2sframe: " + name + ": ") }):
-	case all && len(targets) > 0 && !said("it was written") && !said("replaced despite") &&
+	case all && len(targets) > 0 && !said("power failure") && !said("replaced despite") &&
 		!said("cannot remove the temporary file"):
 		problem = "although all files are complete"
 	case !said("cfi2sframe: "):
