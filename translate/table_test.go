@@ -220,7 +220,7 @@ func TestFunctions(t *testing.T) {
 			[]testFunc{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 16)}},
 			"", map[Reason]Sum{Outermost: {1, 1, 64}}},
 		{"a PLT with the return address undefined in V3", Options{Version: sframe.V3, Moves: by16}, "",
-			[]testFunc{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 16)}}, "0x1000+0x40: 0x0 u\n", nil},
+			[]testFunc{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 16)}}, "0x1000+0x40: 0x0 none\n", nil},
 		{"a PLT with the frame pointer undefined", Options{Moves: by16}, "",
 			[]testFunc{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 6)}},
 			"", map[Reason]Sum{FPUndefined: {1, 1, 64}}},

@@ -531,7 +531,7 @@ func TestShadowed(t *testing.T) {
 			{sframe.FDE{Start: 0x1010, Size: 16}, spRows(0, 8)}}, nil},
 		{"the first", fns[1], []fde{{sframe.FDE{Start: 0x1000, Size: 32}, spRows(0, 8)}},
 			[]string{"0x100c-0x1010: SFrame describes a function whose CFI is malformed",
-				"0x100c-0x1010: CFA differs: SFrame has CFA sp+8, RA u, FP u; CFI has CFA r7+16, RA c-8"}},
+				"0x100c-0x1010: CFA differs: SFrame has CFA sp+8, RA none, FP none; CFI has CFA r7+16, RA c-8"}},
 		{"the second", fns[1], []fde{{sframe.FDE{Start: 0x1000, Size: 32}, spRows(0, 8, 12, 16, 16, 8)}},
 			[]string{"0x100c-0x1010: SFrame describes a function whose CFI is malformed"}},
 		{"signal frame", function{begin: 0x1008, end: 0x1010, letters: "S"},

@@ -26,7 +26,7 @@ var (
 
 // policy allows the inlined style and script by hash, so that markup in a name can neither run nor load anything. A
 // test checks the hashes.
-const policy = "default-src 'none'; style-src 'sha256-CJSBdbQ/At+/Et26UkeihzI4ko+NOIwQ3XQ63i76S/g='; script-src " +
+const policy = "default-src 'none'; style-src 'sha256-oIVKFwhX4bFe6vu9lsdy4Rlw9GbZrFwDEQ1AebgZtUg='; script-src " +
 	"'sha256-+N2hTThSF/R170Y4+pr8FuWw/AOzgv3EohWAHsyg7tE='"
 
 // Template parses a page together with the shared parts.
