@@ -19,8 +19,11 @@ type Inference struct {
 	// Jumps maps the address of an indirect jump in Functions to its targets. A jump that is missing here leaves its
 	// function: it is a tail call.
 	Jumps map[uint64][]uint64
-	// NoReturn holds the addresses of calls to functions that do not return.
+	// NoReturn holds the addresses of calls and system calls that do not return.
 	NoReturn map[uint64]bool
+	// From maps the start of code to which other code with rows jumps, such as a linker's veneer, to the address of one
+	// such jump. The row at the start is that of the table at the jump.
+	From map[uint64]uint64
 }
 
 // An InferredFunction is contiguous code whose rows are inferred from its instructions.
@@ -28,27 +31,24 @@ type InferredFunction struct {
 	Begin, End uint64 // addresses; End is exclusive
 	// Component identifies a set of functions connected by jumps. Either all of them have rows, or none.
 	Component int
-	// Exits is set if control can leave the function by a return or a jump in this code. Otherwise, a call in it may be
-	// to a function that never returns, and the code after the call may belong to another function.
-	Exits bool
-	Rows  []InferredRow // the first has Off 0
+	Rows      []InferredRow // the first has Off 0
 }
 
 // An InferredRow describes the frame from an instruction to the next row. Registers are DWARF numbers.
 type InferredRow struct {
 	Off    uint32 // from the start of the function in bytes; ascending
-	Reg    uint64 // the CFA is Reg + Offset
-	Offset int64  // in bytes
+	Offset int32  // the CFA is Reg + Offset, in bytes
 	// FP is the offset of the saved frame pointer from the CFA in bytes. If it is 0, the frame pointer is in its
 	// register, unless Lost is set.
-	FP   int64
-	Lost bool
+	FP int32
 	// On machines whose calls leave the return address in a register, RA is the offset of its save slot from the CFA in
 	// bytes, or 0 if it is in register RAReg. Kept is set if the return address is saved but is also still in the link
 	// register. Signed is set if the return address is signed with the CFA as the modifier.
-	RA           int64
-	RAReg        uint64
+	RA           int32
+	Reg, RAReg   uint8
+	Lost         bool
 	Kept, Signed bool
+	Outermost    bool // there is no caller: the return address is undefined
 }
 
 // A Refusal is code whose rows cannot be inferred.
@@ -98,18 +98,20 @@ func (s *section) infer(a *arch.Arch, fn *InferredFunction) {
 			s.data = s.order.(binary.AppendByteOrder).AppendUint32(append(s.data, frame.DW_CFA_advance_loc4), r.Off-at)
 			at = r.Off
 		}
-		s.data = binary.AppendUvarint(append(s.data, frame.DW_CFA_def_cfa, byte(r.Reg)), uint64(r.Offset))
+		s.data = binary.AppendUvarint(append(s.data, frame.DW_CFA_def_cfa, r.Reg), uint64(r.Offset))
 		if r.Lost {
 			s.data = append(s.data, frame.DW_CFA_undefined, byte(a.FP))
 		} else {
-			s.appendSave(a.FP, r.FP)
+			s.appendSave(a.FP, int64(r.FP))
 		}
 		switch {
+		case r.Outermost:
+			s.data = append(s.data, frame.DW_CFA_undefined, byte(a.RA))
 		case a.FixedRA != 0:
-		case r.RA == 0 && r.RAReg != a.RA:
-			s.data = append(s.data, frame.DW_CFA_register, byte(a.RA), byte(r.RAReg))
+		case r.RA == 0 && uint64(r.RAReg) != a.RA:
+			s.data = append(s.data, frame.DW_CFA_register, byte(a.RA), r.RAReg)
 		default:
-			s.appendSave(a.RA, r.RA)
+			s.appendSave(a.RA, int64(r.RA))
 		}
 		if r.Signed != signed {
 			s.data = append(s.data, cfaAArch64NegateRAState)

@@ -33,7 +33,7 @@ func Contradictions(f *elffile.File, t *cfi.Table) (list []Contradiction, compar
 			}
 			for i := 0; i < len(spans) && spans[i].Begin < known.End; i++ {
 				row := &spans[i]
-				if fn.Inferred() || known.CFA.Rule != cfi.RuleCFA || known.CFA.Reg != row.Reg {
+				if fn.Inferred() || known.CFA.Rule != cfi.RuleCFA || known.CFA.Reg != uint64(row.Reg) {
 					continue
 				}
 				begin, end := max(known.Begin, row.Begin), min(known.End, row.End)
@@ -72,13 +72,13 @@ func inferredSpans(inf *cfi.Inference) []inferredSpan {
 // contradicts describes the value in which a CFI row and an inferred row differ, or returns "".
 func contradicts(t *cfi.Table, known *cfi.Row, row *cfi.InferredRow) string {
 	switch fp := &known.FP; {
-	case known.CFA.Offset != row.Offset:
+	case known.CFA.Offset != int64(row.Offset):
 		return fmt.Sprintf("CFA is %s%+d according to CFI, but %+d according to the instructions",
-			arch.Of(t.Machine).Register(row.Reg), known.CFA.Offset, row.Offset)
-	case known.RA.Rule == cfi.RuleOffset && row.RA != 0 && known.RA.Offset != row.RA:
+			arch.Of(t.Machine).Register(uint64(row.Reg)), known.CFA.Offset, row.Offset)
+	case known.RA.Rule == cfi.RuleOffset && row.RA != 0 && known.RA.Offset != int64(row.RA):
 		return fmt.Sprintf("RA is at CFA%+d according to CFI, but %+d according to the instructions",
 			known.RA.Offset, row.RA)
-	case fp.Rule == cfi.RuleOffset && row.FP != 0 && fp.Offset != row.FP:
+	case fp.Rule == cfi.RuleOffset && row.FP != 0 && fp.Offset != int64(row.FP):
 		return fmt.Sprintf("FP is at CFA%+d according to CFI, but %+d according to the instructions", fp.Offset, row.FP)
 	}
 	return ""

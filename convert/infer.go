@@ -128,8 +128,6 @@ func prove(f *elffile.File, inf *cfi.Inference, refused []code.Refusal) (*cfi.In
 		switch _, bad := wrong[fn.Component]; {
 		case bad:
 			why = code.Unproved
-		case !fn.Exits:
-			why = code.RunsOn
 		default:
 			return false
 		}

@@ -113,7 +113,7 @@ func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
 			p.refuse(i, fn.Begin, what)
 		}
 		for k := 0; k < len(fn.Rows) && p.slots[i] == 0; k++ {
-			p.slots[i] = fn.Rows[k].FP
+			p.slots[i] = int64(fn.Rows[k].FP)
 		}
 	}
 	words := p.first[len(p.functions)]/64 + 1
@@ -132,11 +132,11 @@ func (p *proof) malformed(fn *cfi.InferredFunction) string {
 		switch {
 		case i > 0 && r.Off <= fn.Rows[i-1].Off, uint64(r.Off) >= fn.End-fn.Begin:
 			return "rows are not in order"
-		case r.Reg >= uint64(len(m.registers)), m.registers[r.Reg] == m.sp && r.Offset < m.entry:
+		case int(r.Reg) >= len(m.registers), m.registers[r.Reg] == m.sp && int64(r.Offset) < m.entry:
 			return "invalid CFA"
-		case r.FP != 0 && (r.FP > -m.entry-8 || r.Lost):
+		case r.FP != 0 && (int64(r.FP) > -m.entry-8 || r.Lost):
 			return "invalid location of the frame pointer"
-		case r.RA > 0, r.RAReg >= uint64(len(m.registers)), m.ra < 0 && (r.RA != 0 || r.Kept || r.Signed):
+		case r.RA > 0, int(r.RAReg) >= len(m.registers), m.ra < 0 && (r.RA != 0 || r.Kept || r.Signed):
 			return "invalid location of the return address"
 		}
 	}
@@ -263,8 +263,8 @@ func (p *proof) row(fn int, addr uint64) *cfi.InferredRow {
 
 // isEntry reports whether a row is that of a function entry.
 func (p *proof) isEntry(r *cfi.InferredRow) bool {
-	return r != nil && *r == cfi.InferredRow{Off: r.Off, Reg: r.Reg, Offset: p.machine.entry,
-		RAReg: uint64(max(p.machine.ra, 0))} &&
+	return r != nil && *r == cfi.InferredRow{Off: r.Off, Reg: r.Reg, Offset: int32(p.machine.entry),
+		RAReg: uint8(max(p.machine.ra, 0))} &&
 		p.machine.registers[r.Reg] == p.machine.sp
 }
 

@@ -98,8 +98,8 @@ type savedValue struct {
 // reduce discards everything except the facts in a row.
 func (s *frameFacts) reduce(r *cfi.InferredRow) {
 	reg := s.registers[r.Reg]
-	s.known, s.callers, s.back, s.signed = 1<<reg, savedValue{slot: r.FP}, savedValue{slot: r.RA}, r.Signed
-	s.off[reg] = -r.Offset
+	s.known, s.callers, s.back, s.signed = 1<<reg, savedValue{slot: int64(r.FP)}, savedValue{slot: int64(r.RA)}, r.Signed
+	s.off[reg] = -int64(r.Offset)
 	if r.FP == 0 && !r.Lost {
 		s.callers.regs = 1 << s.fp
 	}
@@ -128,9 +128,9 @@ func (s *frameFacts) canReturn() bool { return s.ra < 0 || s.back.isIn(s.ra, 0) 
 
 // agrees reports whether the facts imply a row.
 func (s *frameFacts) agrees(r *cfi.InferredRow) bool {
-	back := s.ra < 0 || s.back.isIn(s.registers[r.RAReg], r.RA) && s.signed == r.Signed &&
+	back := s.ra < 0 || s.back.isIn(s.registers[r.RAReg], int64(r.RA)) && s.signed == r.Signed &&
 		(!r.Kept || s.back.isIn(s.ra, 0))
-	return s.pointsTo(s.registers[r.Reg], -r.Offset) && (r.Lost || s.callers.isIn(s.fp, r.FP)) && back
+	return s.pointsTo(s.registers[r.Reg], -int64(r.Offset)) && (r.Lost || s.callers.isIn(s.fp, int64(r.FP))) && back
 }
 
 // clear discards facts about registers.

@@ -96,9 +96,9 @@ func (x *judgment) stop(pc uint64) { x.inf.NoReturn[pc] = true }
 // addRow adds the row of an instruction. A function ends where the next function or another component starts.
 func (x *judgment) addRow(pc, end uint64, row cfi.InferredRow) {
 	list, n, component := x.inf.Functions, len(x.inf.Functions), int(x.component)
-	if n == 0 || list[n-1].End != pc || list[n-1].Component != component || list[n-1].Exits != x.canExit ||
+	if n == 0 || list[n-1].End != pc || list[n-1].Component != component ||
 		x.hasMarks(pc, enters) {
-		list = append(list, cfi.InferredFunction{Begin: pc, Component: component, Exits: x.canExit})
+		list = append(list, cfi.InferredFunction{Begin: pc, Component: component})
 		x.inf.Functions = list
 		n++
 	}
@@ -258,20 +258,20 @@ func (s *state) row(byFP bool) (row cfi.InferredRow, ok bool) {
 	default:
 		r = m.holders[i]
 	}
-	row.Reg, row.Offset = m.dwarf[r], -int64(s.reg[r].off)
+	row.Reg, row.Offset = uint8(m.dwarf[r]), -s.reg[r].off
 	row.FP, ok = s.place(m.entry.reg[m.fp])
 	row.Lost = !ok
 	if m.ra == insn.None {
 		return row, true
 	}
 	ra := m.entry.reg[m.ra]
-	row.RAReg = m.dwarf[m.ra]
+	row.RAReg = uint8(m.dwarf[m.ra])
 	if row.RA, ok = s.place(ra); ok {
 		row.Kept = row.RA != 0 && s.reg[m.ra] == ra
 		return row, true
 	}
 	if i := slices.IndexFunc(m.holders, func(r insn.Reg) bool { return s.reg[r] == ra }); i >= 0 {
-		row.RAReg = m.dwarf[m.holders[i]]
+		row.RAReg = uint8(m.dwarf[m.holders[i]])
 		return row, true
 	}
 	ra.off = signed
@@ -282,11 +282,11 @@ func (s *state) row(byFP bool) (row cfi.InferredRow, ok bool) {
 
 // place returns the offset from the CFA at which the entry value of a register is saved, or 0 if only the register
 // holds it. A stack slot is preferred because the register may soon be overwritten.
-func (s *state) place(saved value) (at int64, ok bool) {
+func (s *state) place(saved value) (at int32, ok bool) {
 	ok = s.reg[saved.reg] == saved
 	for _, x := range s.slots {
-		if x.value == saved && x.at.kind == frame && s.isReliable(x.at, !ok) && int64(x.at.off) < at {
-			at = int64(x.at.off)
+		if x.value == saved && x.at.kind == frame && s.isReliable(x.at, !ok) && x.at.off < at {
+			at = x.at.off
 		}
 	}
 	return at, ok || at != 0
