@@ -1,6 +1,7 @@
 package cfi
 
 import (
+	"debug/elf"
 	"encoding/binary"
 	"math/bits"
 	"slices"
@@ -129,4 +130,30 @@ func (s *section) appendSave(reg uint64, offset int64) {
 	}
 	s.data = append(s.data, cfaGNUNegativeOffsetExtended, byte(reg))
 	s.data = binary.AppendUvarint(s.data, uint64(-offset))
+}
+
+// InferredFrom returns the inferred row that is equal to a row of the table, and whether there is one.
+func InferredFrom(m elf.Machine, r *Rules) (row InferredRow, ok bool) {
+	a := arch.Of(m)
+	at := func(r *Rule) (int32, bool) {
+		kept := r.Rule == RuleArchitectural || r.Rule == RuleSameVal
+		return int32(r.Offset), kept && r.Offset == 0 || r.Rule == RuleOffset && r.Offset != 0 && r.Offset == int64(int32(r.Offset))
+	}
+	if r.CFA.Rule != RuleCFA || r.CFA.Offset != int64(int32(r.CFA.Offset)) || r.CFA.Reg > 255 || r.Sign > Signed {
+		return row, false
+	}
+	row.Reg, row.Offset, row.Signed = uint8(r.CFA.Reg), int32(r.CFA.Offset), r.Sign == Signed
+	if row.FP, ok = at(&r.FP); !ok {
+		return row, false
+	}
+	switch {
+	case a.FixedRA != 0:
+		return row, r.RA.Rule == RuleOffset && r.RA.Offset == a.FixedRA
+	case r.RA.Rule == RuleRegister && r.RA.Reg < 256:
+		row.RAReg = uint8(r.RA.Reg)
+		return row, true
+	}
+	row.RAReg = uint8(a.RA)
+	row.RA, ok = at(&r.RA)
+	return row, ok
 }

@@ -204,7 +204,7 @@ func (d *aarch64) flow() bool {
 	case w&0x7e000000 == 0x36000000: // tbz, tbnz
 		d.jump(Branch, d.signed(5, 14))
 	case w&0xffe0001f == 0xd4000001: // svc
-		d.Writes = 1 << 0
+		d.Op, d.Writes = System, 1<<0
 	case w&0xffe0001f == 0xd4200000, w&0xffe0001f == 0xd4400000: // brk, hlt
 		d.Op = Trap
 	case w&0xfffff01f == 0xd503201f:

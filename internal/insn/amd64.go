@@ -366,11 +366,25 @@ func (d *amd64) effects(letter byte, special func() bool) bool {
 	case 'S':
 		d.Writes = 1<<rax | 1<<rcx | 1<<rsi | 1<<rdi
 	case 's':
-		d.writesMem(max(d.vector, 16))
+		d.writesMem(d.vectorStore())
 	case 'M':
 		d.writesMem(d.width())
 	}
 	return letter != '-'
+}
+
+// vectorStore returns the number of bytes that a store of a vector register writes.
+func (d *amd64) vectorStore() int32 {
+	scalar := d.opcode == 0x11 || d.opcode == 0x2b
+	half := d.opcode == 0x13 || d.opcode == 0x17
+	mmx := (d.opcode == 0x7f || d.opcode == 0xe7) && d.vector == 0 && !d.short && d.repeat == 0
+	switch {
+	case scalar && d.repeat == 0xf3: // movss
+		return 4
+	case scalar && d.repeat == 0xf2, half, mmx: // movsd, movlps
+		return 8
+	}
+	return max(d.vector, 16)
 }
 
 // width returns the size of operands in bytes.
@@ -513,6 +527,9 @@ func (d *amd64) oneByte() bool {
 		d.writesRM(d.width())
 		d.Writes |= 1 << d.r
 		return true
+	case o&^3 == 0xb0: // mov
+		d.Op, d.Reg = Low, d.inOpcode()
+		return true
 	case o&^7 == 0xb8: // mov
 		d.Op, d.Reg = Const, d.inOpcode()
 		if !d.wide {
@@ -535,12 +552,15 @@ func (d *amd64) oneByte() bool {
 		d.writesRM(1)
 		return d.r&7 == 0
 	case o == 0xc2, o == 0xc3: // ret
-		d.Op = Return
-		return !d.short && d.Imm == 0
+		d.Op, d.Mem.Step, d.Imm = Return, int64(uint16(d.Imm)), 0
+		return !d.short
 	case o == 0xc9:
 		d.Op = Leave
 		return !d.short
-	case o == 0xcc, o == 0xf4: // int3, hlt
+	case o == 0xcc: // int3
+		d.Op, d.Imm = Trap, 3
+		return true
+	case o == 0xf4: // hlt
 		d.Op = Trap
 		return true
 	case o&^7 == 0xd8:
@@ -584,16 +604,13 @@ func (d *amd64) group1() bool {
 
 // x87 handles d8 to df: fnstsw %ax writes a register; the other instructions write only memory, if anything.
 func (d *amd64) x87() bool {
-	const most = 108 // size of fnsave's operand in bytes
 	i, known := d.opcode&7, uint64(0)
 	if d.rm == None {
 		known = uint64(x87Memory[i]) >> (d.r & 7)
 	} else {
 		known = x87Registers[i] >> (d.r&7<<3 | d.rm&7)
 	}
-	if d.opcode != 0xd8 && d.opcode != 0xdc {
-		d.writesMem(most)
-	}
+	d.writesMem(int32(x87Stores[i][d.r&7]))
 	if d.opcode == 0xdf && d.rm != None && d.rm&7 == rax && d.r&7 == 4 {
 		d.Writes = 1 << rax
 	}
@@ -690,7 +707,7 @@ func (d *amd64) twoByte() bool {
 		}
 		return true
 	case o == 0x05: // syscall
-		d.Writes = 1<<rax | 1<<rcx | 1<<r11
+		d.Op, d.Writes = System, 1<<rax|1<<rcx|1<<r11
 		return true
 	case o == 0x0b: // ud2
 		d.Op = Trap
@@ -750,7 +767,7 @@ func (d *amd64) moves() bool {
 	case d.opcode == 0x7e:
 		d.writesRM(max(4, d.width()))
 	case d.opcode == 0x7f:
-		d.writesMem(max(d.vector, 16))
+		d.writesMem(d.vectorStore())
 	case d.short: // movq
 		d.writesMem(8)
 	}

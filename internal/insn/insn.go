@@ -16,6 +16,7 @@ const (
 	SubReg             // Reg -= Src
 	And                // Reg &= Imm
 	Const              // Reg = Imm
+	Low                // the low byte of Reg = Imm
 	Page               // Reg = Imm, the start of a page
 	Address            // Reg = address of Mem
 	Distance           // Reg = Base - Index of Mem, possibly with only the low 32 bits of Index
@@ -37,8 +38,9 @@ const (
 	Call               // Target
 	CallReg            // Reg
 	CallMem            // the address in Mem
-	Return             // to a signed address if Imm is 1
-	Trap               // execution does not continue
+	Return             // to a signed address if Imm is 1; the callee pops Mem.Step bytes of arguments
+	System             // a system call, which changes Writes
+	Trap               // execution does not continue, except after a breakpoint (Imm is 3)
 )
 
 // Leaves reports whether control never falls through to the next instruction.

@@ -22,7 +22,7 @@ const (
 const (
 	oneByteWrites = "b*g*A*--bEgGAA--" + "bEgGAA--bEgGAA--" + "bEgGA*--b*g*A*--" + "b*g*AA--......--" +
 		"----------------" + "****************" + "---*----*G*G----" + "****************" +
-		"**-*..x*b*g*E*-*" + "********AD-.**.A" + "AAMMSSSS..SSSSSS" + "rrrrrrrr********" +
+		"**-*..x*b*g*E*-*" + "********AD-.**.A" + "AAMMSSSS..SSSSSS" + "****rrrr********" +
 		"bE**--**-*--**--" + "bEbE---A********" + "****----**-*----" + "----*.**..--..**"
 	twoBytesWrites = "-*GG-*-----*-..-" + ".s.s...s......*." + "--------.s.s**.." + "-D-D------------" +
 		"GGGGGGGGGGGGGGGG" + "G..............." + "................" + "........----..*s" +
@@ -120,6 +120,9 @@ var xopMaps = [...]opcodes{
 // The valid forms of opcodes d8 to df, by opcode: memory forms by the reg field of ModRM, and register forms by the low
 // six bits of ModRM.
 var (
+	// x87Stores lists the number of bytes that the memory forms write.
+	x87Stores = [8][8]byte{1: {2: 4, 4, 6: 28, 2}, 3: {1: 4, 4, 4, 7: 10}, 5: {1: 8, 8, 8, 6: 108, 2},
+		7: {1: 2, 2, 2, 6: 10, 8}}
 	x87Memory    = [8]byte{0xff, 0xfd, 0xff, 0xaf, 0xff, 0xdf, 0xff, 0xff}
 	x87Registers = [8]uint64{0xffffffffffffffff, 0xffff7f330001ffff, 0x200ffffffff, 0xffff3fffffffff,
 		0xffffffff0000ffff, 0xffffffff00ff, 0xffffffff0200ffff, 0xffff01000000ff}
