@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"context"
 	"fmt"
 
 	"cfi2sframe/cfi"
@@ -21,7 +22,7 @@ func Contradictions(f *elffile.File, t *cfi.Table) (list []Contradiction, compar
 	if !Infers(f) {
 		return nil, 0, nil
 	}
-	inf, _, err := inferRows(f, t, nil)
+	inf, _, err := inferRows(context.Background(), f, t, nil)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -61,7 +61,7 @@ func (s *single) add() (err error) {
 		return err
 	}
 	s.reportStart(Work{Size: f.Size, CFI: cfi.Size(f)})
-	if s.table, err = LoadCFI(f, s.opt.Source, s.debug.File(), s.opt.Infer); err != nil {
+	if s.table, err = LoadCFI(s.ctx, f, s.opt.Source, s.debug.File(), s.opt.Infer); err != nil {
 		return err
 	}
 	if s.table.Len() == 0 {

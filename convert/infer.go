@@ -1,7 +1,9 @@
 package convert
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -12,6 +14,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/code"
 	"cfi2sframe/internal/padding"
 	"cfi2sframe/internal/plt"
@@ -36,7 +39,7 @@ func mayInfer(f *elffile.File, err error) error {
 }
 
 // infer adds verified rows that are inferred from instructions, for code that is neither in the table nor a PLT stub.
-func infer(f *elffile.File, t *cfi.Table) error {
+func infer(ctx context.Context, f *elffile.File, t *cfi.Table) error {
 	if !Infers(f) {
 		return nil
 	}
@@ -44,7 +47,7 @@ func infer(f *elffile.File, t *cfi.Table) error {
 	for fn := range t.Functions() {
 		described = append(described, elffile.Span{Begin: fn.Begin, End: fn.End})
 	}
-	inf, refused, err := inferRows(f, t, described)
+	inf, refused, err := inferRows(ctx, f, t, described)
 	if err != nil {
 		return err
 	}
@@ -57,7 +60,7 @@ func infer(f *elffile.File, t *cfi.Table) error {
 
 // inferRows infers rows for code that is neither in the described ranges nor a PLT stub. It also returns the code
 // without rows.
-func inferRows(f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inference, []code.Refusal, error) {
+func inferRows(ctx context.Context, f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inference, []code.Refusal, error) {
 	stubs, err := plt.Find(f, t)
 	if err != nil {
 		return nil, nil, err
@@ -68,13 +71,23 @@ func inferRows(f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.In
 	}
 	slices.SortFunc(known, func(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) })
 	r := &codeReader{f: f}
-	text := &code.Text{Machine: elf.Machine(f.Machine), Data: r.data}
-	if text.Gaps, err = r.gaps(known); err != nil {
-		return nil, nil, err
-	}
+	text := &code.Text{Machine: elf.Machine(f.Machine), Start: f.Entry, Data: r.data, Stop: ctx.Err}
 	if err = addSymbols(f, text); err != nil {
 		return nil, nil, err
 	}
+	if text.Gaps, err = r.gaps(known, sortedFunctions(text)); err != nil {
+		return nil, nil, err
+	}
+	if len(text.Gaps) == 0 {
+		return &cfi.Inference{}, nil, nil
+	}
+	if err = r.relocate(); err != nil {
+		return nil, nil, err
+	}
+	if f.Type == uint16(elf.ET_EXEC) { // no relocations tell where the pointers are
+		text.Pointers = func(visit func(addr uint64)) error { return r.pointers(text.Gaps, visit) }
+	}
+	text.Row = rowOf(t, described)
 	err = elfwrite.References(f, func(first, last uint64) {
 		if first == last {
 			text.Entries = append(text.Entries, first)
@@ -98,10 +111,14 @@ func addSymbols(f *elffile.File, text *code.Text) error {
 	for _, table := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 		err := f.NamedSymbols(table, func(s elffile.Symbol, name []byte) {
 			t, local := elf.ST_TYPE(s.Info), elf.ST_BIND(s.Info) == elf.STB_LOCAL // .cold parts have local symbols
-			if !local && (t == elf.STT_FUNC || t == elf.STT_GNU_IFUNC) {
+			switch {
+			case t != elf.STT_FUNC && t != elf.STT_GNU_IFUNC || s.Section == 0:
+			case local && !isPart(name):
+				text.Entries = append(text.Entries, s.Value)
+			case !local:
 				text.Functions = append(text.Functions, s.Value)
 			}
-			if doesNotReturn(name) {
+			if doesNotReturn(name) && !local {
 				if s.Section != 0 {
 					text.NoReturn[s.Value] = true
 				}
@@ -138,15 +155,109 @@ func prove(f *elffile.File, inf *cfi.Inference, refused []code.Refusal) (*cfi.In
 	return inf, refused, nil
 }
 
-// A codeReader reads code and constant data.
-type codeReader struct {
-	f    *elffile.File
-	addr uint64 // address of b
-	b    []byte
+// isPart reports whether b starts with the name of a part of a function, which is entered by jumps.
+func isPart(b []byte) bool {
+	b = b[:min(len(b), maxName)]
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	return bytes.Contains(b, []byte(".cold"))
 }
 
-// gaps returns the code outside the given ranges, without padding at either end of a gap.
-func (r *codeReader) gaps(known []elffile.Span) ([]code.Gap, error) {
+// maxName bounds the part of a symbol's name that is examined.
+const maxName = 512
+
+// sortedFunctions returns the addresses of functions with symbols, and the entry point.
+func sortedFunctions(text *code.Text) []uint64 {
+	all := append(slices.Concat(text.Functions, text.Entries), text.Start)
+	slices.Sort(all)
+	return all
+}
+
+// rowOf returns a function that looks up the rows of described code.
+func rowOf(t *cfi.Table, described []elffile.Span) func(pc uint64) (row cfi.InferredRow, ok, known bool) {
+	return func(pc uint64) (row cfi.InferredRow, ok, known bool) {
+		i := sort.Search(len(described), func(i int) bool { return described[i].End > pc })
+		if i == len(described) || described[i].Begin > pc {
+			return row, false, false
+		}
+		r, ok := t.Lookup(pc)
+		if ok {
+			row, ok = cfi.InferredFrom(t.Machine, r.Rules)
+		}
+		return row, ok, true
+	}
+}
+
+// A codeReader reads code and constant data.
+type codeReader struct {
+	f      *elffile.File
+	addr   uint64 // address of b
+	b      []byte
+	relocs []reloc // sorted by address
+}
+
+// A reloc is a word of data to which the loader adds the load address.
+type reloc struct{ at, value uint64 }
+
+// relocate reads the relocations that give addresses of code to constant data.
+func (r *codeReader) relocate() error {
+	f := r.f
+	types := arch.Of(elf.Machine(f.Machine)).Relative
+	ranges := f.Code()
+	inCode := func(addr uint64) bool {
+		return slices.ContainsFunc(ranges, func(c elffile.CodeRange) bool { return c.Has(addr) })
+	}
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if elf.SectionType(s.Type) != elf.SHT_RELA || !s.Alloc() {
+			continue
+		}
+		err := f.ReadTable("section "+s.Name, s.Off, s.Size, elffile.RelaSize, func(rela []byte, _ uint64) error {
+			for ; len(rela) >= elffile.RelaSize; rela = rela[elffile.RelaSize:] {
+				value := f.Order.Uint64(rela[elffile.RelaAddend:])
+				if slices.Contains(types, uint32(f.Order.Uint64(rela[elffile.RelaInfo:]))) && inCode(value) {
+					r.relocs = append(r.relocs, reloc{f.Order.Uint64(rela), value})
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(r.relocs, func(a, b reloc) int { return cmp.Compare(a.at, b.at) })
+	return nil
+}
+
+// pointers calls visit for each aligned word of data that is an address in the gaps, in ascending order of the words'
+// addresses.
+func (r *codeReader) pointers(gaps []code.Gap, visit func(addr uint64)) error {
+	for i := range r.f.Sections {
+		s := &r.f.Sections[i]
+		if !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) != 0 {
+			continue
+		}
+		for off := uint64(0); off+8 <= s.Size; off += window {
+			b, err := r.f.ReadAt("section "+s.Name, s.Off+off, min(window, s.Size-off)&^7)
+			if err != nil {
+				return err
+			}
+			for ; len(b) >= 8; b = b[8:] {
+				to := r.f.Order.Uint64(b)
+				i := sort.Search(len(gaps), func(i int) bool { return to < gaps[i].Addr+uint64(len(gaps[i].Code)) })
+				if i < len(gaps) && to >= gaps[i].Addr {
+					visit(to)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// gaps returns the code outside the given ranges, without padding at either end of a gap, unless a function starts with
+// it.
+func (r *codeReader) gaps(known []elffile.Span, functions []uint64) ([]code.Gap, error) {
 	var out []code.Gap
 	meter := padding.NewMeter(r.f)
 	end := uint64(0)
@@ -158,8 +269,13 @@ func (r *codeReader) gaps(known []elffile.Span) ([]code.Gap, error) {
 		end = last
 		meter.Enter(c.Begin, c.Filesz, c.Off)
 		add := func(begin, end uint64) error {
+			first := end // start of the first function
+			if i, _ := slices.BinarySearch(functions, begin); i < len(functions) {
+				first = min(first, functions[i])
+			}
 			if begin < end {
 				begin, end = meter.Trim(begin, end)
+				begin = min(begin, first)
 			}
 			if begin >= end {
 				return nil
@@ -235,13 +351,17 @@ func (r *codeReader) eachFunction(functions []elffile.Span, f func(addr uint64, 
 func (r *codeReader) data(addr uint64, n int) []byte {
 	for i := range r.f.Progs {
 		h := &r.f.Progs[i]
-		constant := h.Type == uint32(elf.PT_LOAD) && h.Flags&uint32(elf.PF_W) == 0 ||
-			h.Type == uint32(elf.PT_GNU_RELRO)
-		if constant && addr >= h.Vaddr && addr-h.Vaddr < h.Filesz {
+		if h.Type == uint32(elf.PT_LOAD) && addr >= h.Vaddr && addr-h.Vaddr < h.Filesz {
 			n := min(uint64(n), h.Filesz-(addr-h.Vaddr))
-			if b, err := r.f.ReadAt("data", h.Off+addr-h.Vaddr, n); err == nil {
-				return b
+			b, err := r.f.ReadAt("data", h.Off+addr-h.Vaddr, n)
+			if err != nil {
+				return nil
 			}
+			k, _ := slices.BinarySearchFunc(r.relocs, addr, func(x reloc, at uint64) int { return cmp.Compare(x.at, at) })
+			for ; k < len(r.relocs) && r.relocs[k].at+8 <= addr+n; k++ {
+				r.f.Order.PutUint64(b[r.relocs[k].at-addr:], r.relocs[k].value)
+			}
+			return b
 		}
 	}
 	return nil

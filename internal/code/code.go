@@ -1,16 +1,21 @@
 // Package code infers rows for code without CFI from its instructions.
 //
-// It works in three steps:
+// Each function is analysed by itself, with the calling convention as its contract: at its entry, the stack is as a call
+// leaves it; calls return, and preserve SP and the callee-saved registers. The steps:
 //
-//   - find.go marks the instructions reachable from known entries: symbols, relocations, and targets of calls and jumps
-//     in other code. Unreachable code has no rows.
-//   - flow.go tracks the stack pointer and the contents of registers and stack slots through blocks of code until it
-//     reaches a fixed point. state.go defines the values, and tables.go reads jump tables.
-//   - rows.go merges blocks connected by jumps into components. A component has rows only if all its code decodes, SP
-//     or another register always locates the frame, and the stack is restored at every exit.
+//   - find.go collects the entries of functions, in order of trust: targets of calls and symbols, jumps out of described
+//     code, relocated addresses, and addresses that code loads or that data contains.
+//   - flow.go follows a function from its entries, block by block, until the states at the starts of its blocks no
+//     longer change. state.go defines states, and tables.go reads jump tables.
+//   - rows.go records the rows of a function, its calls, and its effects: the registers that it changes, whether it
+//     returns, and with which SP. returns.go determines which functions never return.
+//   - find.go analyses callers again if a callee keeps less than the convention demands.
 //
-// The analysis assumes well-behaved code: a call returns and preserves callee-saved registers, unless the called code
-// is known to change them; and stores to unknown addresses do not change saved registers. Time and memory are linear in
+// A function has rows only if there is evidence that it is one (a direct call, or a path to a return at the depth of the
+// entry), all its code decodes, SP or another register always locates the frame, and the stack is restored at every exit.
+// A function that is not understood does not affect its callers, unless it is seen to break the convention.
+//
+// The analysis assumes that stores to unknown addresses do not change saved registers. Time and memory are linear in
 // the size of the code.
 //
 // Only amd64 and aarch64 are supported. Frames that can be found only through a value in memory are not supported,
@@ -31,12 +36,21 @@ type Text struct {
 	Gaps []Gap
 	// Described calls f for all other code, in pieces that start and end at instruction boundaries.
 	Described func(f func(addr uint64, code []byte)) error
+	// Row returns the row of described code at an address; false if it has none or it cannot be expressed. If described
+	// is false, no CFI describes the address (PLT stubs).
+	Row func(pc uint64) (row cfi.InferredRow, ok, described bool)
+	// Start is the entry point of the program, or 0. It has no caller.
+	Start uint64
 	// Functions holds the addresses of functions with global symbols.
 	Functions []uint64
 	// Entries holds other addresses from symbols and relocations: functions, or labels in them.
 	Entries []uint64
+	// Pointers calls f for each word of data that may be the address of code.
+	Pointers func(f func(addr uint64)) error
 	// NoReturn holds the addresses of functions that do not return, and of words that contain such an address (GOT).
 	NoReturn map[uint64]bool
+	// Stop returns an error if the analysis is to end.
+	Stop func() error
 	// Data returns up to n bytes of constant data at an address, for jump tables.
 	Data func(addr uint64, n int) []byte
 }
@@ -55,32 +69,39 @@ type Refusal struct {
 	Reason Reason
 }
 
+// A Reason tells why code has no rows.
+type Reason uint8
+
+const (
+	Unreached    Reason = iota + 1 // not reachable from a known entry
+	Overlap                        // instructions overlap or are unknown
+	UnknownStack                   // no register is known to locate the frame
+	Unbalanced                     // control leaves with a different stack depth than at the entry
+	Indirect                       // a jump to an unknown address
+	RunsOn                         // control runs into bytes that are not code
+	NotCalled                      // nothing shows that the code is entered by calls
+	TooComplex                     // the analysis takes too long
+	Unproved                       // the rows could not be proved
+)
+
+var reasonNames = [...]string{
+	Unreached: "code-unreached", Overlap: "code-overlap", UnknownStack: "code-unknown-stack",
+	Unbalanced: "code-unbalanced", Indirect: "code-indirect", RunsOn: "code-runs-on", NotCalled: "code-not-called",
+	TooComplex: "code-too-complex", Unproved: "code-unproved",
+}
+
+// String returns the name of the reason, as used in reports.
+func (r Reason) String() string { return reasonNames[r] }
+
 // Supports reports whether rows are inferred for a machine.
 func Supports(m elf.Machine) bool { return machineOf(m) != nil }
 
 // Find infers rows for the gaps of t. It also returns the ranges for which this is impossible, with the reasons.
 func Find(t *Text) (*cfi.Inference, []Refusal, error) {
 	f := newFinder(t)
-	if err := t.Described(f.scan); err != nil {
+	if err := f.find(); err != nil {
 		return nil, nil, err
 	}
-	inf, refused := f.find()
+	inf, refused := f.claim()
 	return inf, refused, nil
-}
-
-// find infers rows, and returns the ranges for which this is impossible, with the reasons.
-func (f *finder) find() (*cfi.Inference, []Refusal) {
-	// The length of a jump table is unknown. Each round excludes targets within instructions.
-	for range maxRounds {
-		w := &flow{finder: f, siteIndex: map[int64]uint16{}, setIndex: map[string]uint16{}}
-		w.begin()
-		if !w.run() {
-			break
-		}
-		if !w.excludes() {
-			return w.claim()
-		}
-	}
-	f.forget()
-	return &cfi.Inference{}, f.unmarked(TooComplex)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/cfi"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
@@ -68,9 +69,6 @@ func describe(t *Text) string {
 			}
 			rows = append(rows, s)
 		}
-		if !fn.Exits {
-			rows = append(rows, "stays")
-		}
 		said[fn.Begin] = fmt.Sprintf("%d-%d: %s", fn.Begin-base, fn.End-base, strings.Join(rows, ", "))
 	}
 	for _, r := range refused {
@@ -116,7 +114,7 @@ func assembleFor(t *testing.T, m elf.Machine, sources []source, as ...string) []
 	for i := range sources {
 		section := f.Section(fmt.Sprintf(".text.%d", i))
 		code := must.Get(section.Data())(t)
-		text := &Text{Machine: m, Functions: []uint64{base}, NoReturn: map[uint64]bool{}}
+		text := &Text{Machine: m, Functions: []uint64{base}, NoReturn: map[uint64]bool{}, Stop: func() error { return nil }}
 		at := map[string]int{"described": len(code), "data": len(code)}
 		for _, s := range symbols {
 			name, number, _ := strings.Cut(s.Name, "_")
@@ -143,6 +141,11 @@ func assembleFor(t *testing.T, m elf.Machine, sources []source, as ...string) []
 				return nil
 			}
 			return code[addr-base:][:min(n, len(code)-int(addr-base))]
+		}
+		text.Row = func(pc uint64) (row cfi.InferredRow, ok, known bool) {
+			row, _ = machineOf(m).entry.row(false)
+			known = pc >= base+uint64(described) && pc < base+uint64(at["data"])
+			return row, known, known
 		}
 		texts = append(texts, text)
 	}
@@ -182,12 +185,13 @@ func TestFind(t *testing.T) {
 			"0-11: rsp+8, 7 r11+8, 10 rsp+8"},
 		{"constant size", "mov $0x1000,%eax; sub %rax,%rsp; add %rax,%rsp; ret", "0-12: rsp+8, 8 rsp+4104, 11 rsp+8"},
 		{"callee that does not return to its caller", "push %rbx; call f@; pop %rbx; ret; f@: add $8,%rsp; pop %rbx; " +
-			"ret", "0-14 unbalanced"},
+			"ret", "0-8 unknown-stack; 8-14 unbalanced"},
 		{"label with an address", "ret; g@: nop; ret", "0-1: rsp+8; 1-3: rsp+8"},
-		{"label with an address, which leaves by an address", "ret; g@: nop; jmp *%rax", "0-1: rsp+8; 1-4 indirect"},
-		{"label with an address, which leaves by a jump", "1: jmp *(%rax); g@: jmp 1b", "0-2: rsp+8; 2-4 indirect"},
+		{"label with an address, which leaves by an address", "ret; g@: nop; jmp *%rax", "0-1: rsp+8; 1-4 not-called"},
+		{"label with an address, which leaves by a jump", "1: jmp *(%rax); g@: jmp 1b", "0-4 not-called"},
 		{"label with an address, whose jump leads to a return", "1: ret; g@: jmp 1b", "0-1: rsp+8; 1-3: rsp+8"},
-		{"label that code jumps to", "push %rbx; jmp g@; g@: pop %rbx; ret", "0-5 unknown-stack"},
+		{"label that code jumps to", "push %rbx; jmp g@; g@: pop %rbx; ret",
+			"0-3: rsp+8, 1 rsp+16; 3-5: rsp+16, 4 rsp+8"},
 		{"computed size", "sub %r11,%rsp; add %r11,%rsp; ret", "0-7 unknown-stack"},
 		{"computed size, with FP", "push %rbp; mov %rsp,%rbp; sub %rax,%rsp; leave; ret",
 			"0-9: rsp+8, 1 rsp+16 fp-16, 4 rbp+16 fp-16, 8 rsp+8"},
@@ -208,12 +212,12 @@ func TestFind(t *testing.T) {
 		{"call of code that saves FP before a call", "call f@; ret; f@: push %rbp; call f2@; pop %rbp; ret; f2@: xor " +
 			"%ebp,%ebp; ret", "0-6: rsp+8; 6-14: rsp+8, 7 rsp+16 fp-16, 13 rsp+8; 14-17: rsp+8, 16 rsp+8 lost"},
 		{"code that runs on into a function with another FP", "xor %ebp,%ebp; f@: nop; ret",
-			"0-2: rsp+8; 2-4: rsp+8 lost"},
+			"0-2 unbalanced; 2-4: rsp+8"},
 		{"jump to a function with another FP", "xor %ebp,%ebp; jmp f@; f@: push %rbp; pop %rbp; ret",
-			"0-4: rsp+8, 2 rsp+8 lost; 4-7: rsp+8 lost, 5 rsp+16 lost, 6 rsp+8 lost"},
+			"0-4 unbalanced; 4-7: rsp+8, 5 rsp+16 fp-16, 6 rsp+8"},
 		{"refused code that jumps to a function with another FP",
 			"push %rbx; xor %ebp,%ebp; pop %rbx; jz f@; push %rbx; ret; f@: nop; ret",
-			"0-8 unbalanced; 8-10: rsp+8 lost"},
+			"0-8 unbalanced; 8-10: rsp+8"},
 		{"call of code that changes RBX", "mov %rsp,%rbx; and $-16,%rsp; call f@; mov %rbx,%rsp; ret; f@: xor " +
 			"%ebx,%ebx; ret", "0-16 unknown-stack; 16-19: rsp+8"},
 		{"call of code that exchanges RBX", "mov %rsp,%rbx; and $-16,%rsp; call f@; mov %rbx,%rsp; ret; f@: xchg " +
@@ -223,23 +227,23 @@ func TestFind(t *testing.T) {
 		// As in libstdc++: the code after the call has a different frame.
 		{"call that does not return",
 			"push %rbx; jz 1f; pop %rbx; ret; 1: call *n@(%rip); nop; 2: pop %rbx; ret; data@: n@: .quad 0",
-			"0-5: rsp+8, 1 rsp+16, 4 rsp+8; 5-11: rsp+16, stays; 11-14 unreached"},
+			"0-11: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16; 11-14 unreached"},
 		// A landing pad of another function, which has a different frame.
 		{"call of an unknown function that does not return", `push %rbx; jz 1f; pop %rbx; ret; 1: call *(%rax)
 			mov %rax,%rdi; jz 2f; nop; 2: call *n@(%rip); data@: n@: .quad 0`,
-			"0-5: rsp+8, 1 rsp+16, 4 rsp+8; 5-19: rsp+16, stays"},
+			"0-19: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16"},
 		{"by a stub", "push %rbx; call f@; pop %rbx; ret; f@: endbr64; jmp *n@(%rip); data@: n@: .quad 0",
-			"0-6: rsp+8, 1 rsp+16, stays; 6-8 unreached; 8-18: rsp+8"},
+			"0-6: rsp+8, 1 rsp+16; 6-8 unreached; 8-18: rsp+8"},
 		{"by a stub in other code",
 			"push %rbx; call 1f; pop %rbx; ret; described@: 1: endbr64; jmp *n@(%rip); data@: n@: .quad 0",
-			"0-6: rsp+8, 1 rsp+16, stays; 6-8 unreached"},
+			"0-6: rsp+8, 1 rsp+16; 6-8 unreached"},
 		{"direct call", "push %rbx; call f@; pop %rbx; ret; f@: push %rbx; call n@; described@: nop; n@: hlt",
-			"0-6: rsp+8, 1 rsp+16, stays; 6-8 unreached; 8-14: rsp+8, 9 rsp+16, stays"},
+			"0-6: rsp+8, 1 rsp+16; 6-8 unreached; 8-14: rsp+8, 9 rsp+16"},
 		{"direct jump", "push %rbx; call f@; pop %rbx; ret; f@: jmp n@; described@: nop; n@: hlt",
-			"0-6: rsp+8, 1 rsp+16, stays; 6-8 unreached; 8-10: rsp+8"},
+			"0-6: rsp+8, 1 rsp+16; 6-8 unreached; 8-10: rsp+8"},
 		{"by a function that does not return itself", `push %rbx; call f@; pop %rbx; ret
 			f2@: push %rbx; call *n@(%rip); f@: push %rbx; 1: test %edi,%edi; jz 1b; call f2@; data@: n@: .quad 0`,
-			"0-6: rsp+8, 1 rsp+16, stays; 6-8 unreached; 8-15: rsp+8, 9 rsp+16, stays; 15-25: rsp+8, 16 rsp+16, stays"},
+			"0-6: rsp+8, 1 rsp+16; 6-8 unreached; 8-15: rsp+8, 9 rsp+16; 15-25: rsp+8, 16 rsp+16"},
 		{"call of a function that returns after a call of its caller", `push %rbx; call f@; pop %rbx; ret
 			f@: test %edi,%edi; jz 1f; call start@; 1: ret`, "0-8: rsp+8, 1 rsp+16, 7 rsp+8; 8-18: rsp+8"},
 		{"FP in the red zone", "mov %rbp,-8(%rsp); xor %ebp,%ebp; mov -8(%rsp),%rbp; ret",
@@ -263,18 +267,41 @@ func TestFind(t *testing.T) {
 		{"more slots than are followed", ".rept 32; push %rbx; .endr; push %rbp; xor %ebp,%ebp; mov %rsp,%rax; add " +
 			"$264,%rsp; ret", "0-46: rsp+8, " + pushes(1, 33, 1) + ", 35 rsp+272 lost, 45 rsp+8 lost"},
 
+		{"callee that allocates on the stack of its caller", `push %rbx; mov %rsp,%rbx; call f@; mov %rbx,%rsp; pop %rbx
+			ret; f@: mov (%rsp),%rax; sub %rdi,%rsp; and $-16,%rsp; jmp *%rax`, "0-27 unknown-stack"},
+		{"callee that pops its arguments", `push %r12; mov %rsp,%r12; push %rdi; call f@; mov %r12,%rsp; pop %r12; ret
+			f@: mov 8(%rsp),%rax; ret $8`, "0-17 unknown-stack; 17-25 unbalanced"},
+		{"callee that leaves a word on the stack", `call f@; pop %rbx; ret
+			f@: mov (%rsp),%rax; mov %rbx,(%rsp); jmp *%rax`, "0-17 unknown-stack"},
+		{"callee that changes FP after a computed jump", `sub $8,%rsp; call f@; add $8,%rsp; ret
+			f@: lea 1f(%rip),%rax; add %rdi,%rax; jmp *%rax; 1: mov %rsi,%rbp; ret`,
+			"0-14: rsp+8, 4 rsp+16, 9 rsp+16 lost, 13 rsp+8 lost; 14-26 indirect; 26-30 unreached"},
+		{"callee that changes FP beside unknown bytes", `sub $8,%rsp; call f@; add $8,%rsp; ret
+			f@: jz 1f; .byte 6; 1: mov %rsi,%rbp; ret`,
+			"0-14: rsp+8, 4 rsp+16, 9 rsp+16 lost, 13 rsp+8 lost; 14-21 overlap"},
+		{"labels after a computed jump", `mov %rbp,-8(%rsp); mov %rdi,%rbp; lea g@(%rip),%rax; add %rsi,%rax; jmp *%rax
+			g@: lea 1(%rbp),%rbp; mov -8(%rsp),%rbp; ret`, "0-20 indirect; 20-30 unreached"},
+		{"system calls that do not return", `f@: mov $15,%eax; syscall; f2@: mov $60,%edi; mov $231,%eax; syscall`,
+			"0-19 not-called"},
+		{"system call with an unknown number", "mov %edi,%eax; syscall; ret", "0-5: rsp+8"},
+		{"system call that starts a child on another stack", "mov $56,%eax; syscall; ret", "0-8 unknown-stack"},
+		{"its number in a byte", "xor %eax,%eax; mov $56,%al; syscall; ret", "0-7 unknown-stack"},
+		{"code that is only jumped to and never returns", "jmp f@; f@: jmp *(%rbx)", "0-4 not-called"},
+		{"breakpoint before other code", "int3; nop; ret", "0-1 not-called; 1-3 unreached"},
+		{"breakpoint that execution passes", "int3; xor %eax,%eax; ret", "0-4: rsp+8"},
+
 		{"branches", "test %edi,%edi; jz 1f; push %rbx; pop %rbx; 1: ret", "0-7: rsp+8, 5 rsp+16, 6 rsp+8"},
 		{"branches at two depths", "test %edi,%edi; jz 1f; push %rbx; 1: ret", "0-6 unknown-stack"},
 		{"loop", "push %rbx; 1: dec %edi; jnz 1b; pop %rbx; ret", "0-7: rsp+8, 1 rsp+16, 6 rsp+8"},
-		{"endless loop", "nop; 1: jmp 1b", "0-3 runs-on"},
-		{"trap", "test %edi,%edi; jz 1f; ret; 1: ud2", "0-5: rsp+8; 5-7: rsp+8, stays"},
+		{"endless loop", "nop; 1: jmp 1b", "0-3 not-called"},
+		{"trap", "test %edi,%edi; jz 1f; ret; 1: ud2", "0-7: rsp+8"},
 		{"end of the code", "nop", "0-1 runs-on"},
-		{"runs into other code", "nop; described@: ret", "0-1 runs-on"},
+		{"runs into other code", "nop; described@: ret", "0-1: rsp+8"},
 		{"runs into a function", "nop; f@: ret", "0-1: rsp+8; 1-2: rsp+8"},
 		{"runs into a function at another depth", "push %rbx; f@: ret", "0-1 unbalanced; 1-2: rsp+8"},
 		{"unreached", "ret; nop; ret", "0-1: rsp+8; 1-3 unreached"},
 		{"return at another depth", "push %rbx; ret", "0-2 unbalanced"},
-		{"return that pops arguments", "ret $8", "0-1 overlap; 1-3 unreached"},
+		{"return that pops arguments", "ret $8", "0-3 unbalanced"},
 		{"above the return address", "pop %rax; push %rax; ret", "0-3 unbalanced"},
 		{"call of the next instruction", "call 1f; 1: pop %rax; ret", "0-7: rsp+8, 5 rsp+16, 6 rsp+8"},
 		{"into an instruction", "jz 1f+1; 1: mov $0xc3c3c3c3,%eax; ret", "0-8 overlap"},
@@ -284,7 +311,7 @@ func TestFind(t *testing.T) {
 		{"tail call", "push %rbx; pop %rbx; jmp f@; f@: ret", "0-4: rsp+8, 1 rsp+16, 2 rsp+8; 4-5: rsp+8"},
 		{"tail call at another depth", "push %rbx; jmp f@; f@: ret", "0-3 unbalanced; 3-4: rsp+8"},
 		{"tail call of other code", "jmp 1f; described@: 1: ret", "0-2: rsp+8"},
-		{"indirect tail calls", "jz 1f; jmp *%rax; 1: jmp *(%rax)", "0-6: rsp+8"},
+		{"indirect tail calls", "jz 1f; jmp *%rax; 1: jmp *(%rax)", "0-6 not-called"},
 		{"indirect jump", "push %rbx; jmp *%rax", "0-3 indirect"},
 		{"entries from other code", "ret; 1: ret; 2: ret; 3: ret; nop; described@: call 1b; lea 2b(%rip),%rax; jz " +
 			"3b; .byte 6; call 4f; 4:", "0-1: rsp+8; 1-2: rsp+8; 2-3: rsp+8; 3-4: rsp+8; 4-5 unreached"},
@@ -293,7 +320,7 @@ func TestFind(t *testing.T) {
 		{"joined functions", "push %rbx; jmp 1f; f@: push %rbx; nop; 1: pop %rbx; ret",
 			"0-3: rsp+8, 1 rsp+16; 3-7: rsp+8, 4 rsp+16, 6 rsp+8"},
 		{"one of two joined functions is odd", "jz 2f; push %rbx; jmp 1f; f@: push %rbx; 2: jmp *%rax; 1: pop %rbx; " +
-			"ret", "0-10 unknown-stack"},
+			"ret", "0-5: rsp+8, 3 rsp+16; 5-8 unknown-stack; 8-10: rsp+16, 9 rsp+8"},
 
 		{"table of 8 bytes", "jmp *(data@-at@)(,%rax,8); 1: ret; 2: push %rbx; pop %rbx; ret; data@: .quad 1b-at@, " +
 			"2b-at@, 0", "0-11: rsp+8, 9 rsp+16, 10 rsp+8; 0 to 7 8"},
@@ -328,7 +355,7 @@ func TestFind(t *testing.T) {
 		{"table with an address outside of the gap", `jmp *(data@-at@)(,%rax,8); 1: ret; described@: 2: ret
 			data@: .quad 1b-at@, 2b-at@`, "0-8: rsp+8; 0 to 7"},
 		{"table in another segment", "jmp *%fs:(data@-at@)(,%rax,8); 1: ret; data@: .quad 1b-at@",
-			"0-8: rsp+8; 8-9 unreached"},
+			"0-8 not-called; 8-9 unreached"},
 		{"table of what is no code", "push %rbx; jmp *(data@-at@)(,%rax,8); ret; data@: .quad 1, 1<<40",
 			"0-8 indirect; 8-9 unreached"},
 		{"constant address", "push %rbx; lea 1f(%rip),%rax; jmp *%rax; 1: pop %rbx; ret",
@@ -338,7 +365,7 @@ func TestFind(t *testing.T) {
 			5: pop %rbx; ret`, "0-48: rsp+8, 23 rsp+16, 45 rsp+8, 46 rsp+16, 47 rsp+8; 18 to 21 22; 41 to 44 46"},
 		{"one of two addresses is unknown",
 			"push %rbx; test %edi,%edi; lea 2f(%rip),%r8; jz 4f; mov %rsi,%r8; 4: jmp *%r8; 2: pop %rbx; ret",
-			"0-20 indirect"},
+			"0-18 indirect; 18-20 unreached"},
 		{"address of the next part", `test %edi,%edi; jz 1f; lea 2f(%rip),%r8; jmp 4f; 1: lea 3f(%rip),%r8; jmp 4f
 			2: ret; 3: ret; 4: push %rbx; pop %rbx; jmp *%r8`, "0-29: rsp+8, 25 rsp+16, 26 rsp+8; 26 to 22 23"},
 	}

@@ -1,183 +1,147 @@
 package code
 
 import (
-	"sort"
+	"cmp"
+	"slices"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/insn"
 )
 
-// Marks of a byte of code.
-const (
-	begins   = 1 << iota // start of a reached instruction
-	inside               // a later byte of a reached instruction
-	leads                // start of a block
-	enters               // start of a function, or a referenced label
-	function             // start of a function: has a symbol or is called
-	known                // known from a symbol or described code; other callers may be data mistaken for code
-	overlap              // start of an instruction that overlaps another or cannot be decoded
-	plain                // start of an instruction that changes neither registers nor stack, and overlaps no other
-)
-
-// A region is a gap with marks.
-type region struct {
-	*Gap
-	marks []byte
-	heads []int32 // per chunk of chunkSize bytes: index of the newest block in it plus 1, or 0
-}
-
-const chunkSize = 16
-
-// A finder follows code from its entries, and marks what it reaches.
+// A finder finds functions, and holds the results of their analysis.
 type finder struct {
 	*Text
 	machine *machine
 	regions []region
-	at      *region        // most recently used
-	seeds   []uint64       // targets of calls and jumps in described code
-	taken   []uint64       // addresses loaded by described code
-	refs    []uint64       // addresses to which code refers
-	pages   [maxRegs]int64 // page addresses in registers, set by Page instructions
-
-	// Recomputed in each round.
-	work   []uint64              // leaders not followed yet
-	found  []uint64              // new entries
-	cuts   []uint64              // leaders in code already reached
-	tables map[uint64]*jumpTable // by address of the jump
-	labels map[uint64]uint64     // loaded addresses of code, by address of the instruction
+	at      *region          // most recently used
+	size    uint64           // of all gaps in bytes
+	refs    []uint64         // sorted addresses to which code refers
+	pages   [maxRegs]int64   // page addresses in registers, set by Page instructions
+	jumps   []described      // jumps out of described code
+	taken   []uint64         // addresses loaded by described code
+	bodies  []*body          // all functions
+	entries map[uint64]*body // by address of an entry
+	owner   map[uint64]*body // by start of a block
+	work    []*body          // to be analysed
+	err     error            // why the analysis ended early
+	barred  []elffile.Span   // code in which only calls show where functions start
+	tried   map[uint64]bool  // addresses that were tried as functions
 
 	searches map[uint64]*search // keyed by function entry
-	never    map[uint64]bool    // addresses that are not accepted as targets of jump tables
-	steps    uint64             // number of remaining steps
 }
 
-// Limits on the work for a file, in steps: decoded instructions, followed jumps and calls, and table entries. Real code
-// needs fewer than 3 steps per byte.
+// A described is a jump from described code, at from, to code in a gap.
+type described struct{ from, to uint64 }
+
+// A trust says how likely the entries of a function are entries.
+type trust uint8
+
 const (
-	stepsPerByte = 32
-	minSteps     = 1 << 20
+	firm    trust = iota // called, or with a global symbol
+	named                // another symbol or a relocation
+	loose                // an address that code loads
+	guessed              // a number in data that may be an address
 )
 
-// spend uses up a step, and reports whether one was left.
-func (f *finder) spend() bool {
-	if f.steps == 0 {
-		return false
-	}
-	f.steps--
-	return true
-}
-
 func newFinder(t *Text) *finder {
-	f := &finder{Text: t, machine: machineOf(t.Machine), searches: map[uint64]*search{}, never: map[uint64]bool{},
-		steps: minSteps}
+	f := &finder{Text: t, machine: machineOf(t.Machine), searches: map[uint64]*search{}, entries: map[uint64]*body{},
+		owner: map[uint64]*body{}, tried: map[uint64]bool{}}
 	f.at = &region{Gap: &Gap{}}
 	f.regions = make([]region, len(t.Gaps))
 	for i := range t.Gaps {
-		n := len(t.Gaps[i].Code)
-		f.regions[i] = region{&t.Gaps[i], make([]byte, n), make([]int32, n/chunkSize+1)}
-		f.steps += stepsPerByte * uint64(n)
+		f.regions[i] = region{&t.Gaps[i], make([]byte, len(t.Gaps[i].Code))}
+		f.size += uint64(len(t.Gaps[i].Code))
 	}
 	return f
 }
 
-// mark returns a pointer to the marks of the byte at pc, or nil if pc is not in a gap.
-func (f *finder) mark(pc uint64) *byte {
-	if off := pc - f.at.Addr; off < uint64(len(f.at.marks)) {
-		return &f.at.marks[off]
+// find analyses all functions.
+func (f *finder) find() error {
+	if err := f.Text.Described(f.scan); err != nil {
+		return err
 	}
-	return f.seek(pc)
-}
-
-// seek does the work of mark if the most recently used region does not contain pc.
-func (f *finder) seek(pc uint64) *byte {
-	i := sort.Search(len(f.regions), func(i int) bool { return pc < f.regions[i].end() })
-	if i == len(f.regions) || pc < f.regions[i].Addr {
-		return nil
-	}
-	f.at = &f.regions[i]
-	return &f.at.marks[pc-f.at.Addr]
-}
-
-// hasMarks reports whether the byte at pc is in a gap and has all of the marks.
-func (f *finder) hasMarks(pc uint64, marks byte) bool {
-	m := f.mark(pc)
-	return m != nil && *m&marks == marks
-}
-
-// isCode reports whether pc is in a gap.
-func (f *finder) isCode(pc uint64) bool { return f.mark(pc) != nil }
-
-// decode decodes the instruction at pc. It returns consecutive plain instructions of a block as one instruction,
-// because they make up most of hand-written functions.
-func (f *finder) decode(pc uint64) (insn.Inst, bool) {
-	m := f.mark(pc)
-	if m == nil {
-		return insn.Inst{}, false
-	}
-	f.spend()
-	off := pc - f.at.Addr
-	if *m&plain == 0 {
-		return f.machine.decode(f.at.Code[off:], pc)
-	}
-	n := 1
-	for _, m := range f.at.marks[off+1:] {
-		if m != inside && m != begins|plain {
-			break
+	f.sweep()
+	w := newFlow(f)
+	for _, e := range f.Functions {
+		if m := f.mark(e); m != nil {
+			*m |= enters | function
 		}
-		n++
 	}
-	return insn.Inst{Size: n, Reg: insn.None, Src: insn.None}, true
+	for _, e := range f.Entries {
+		if m := f.mark(e); m != nil {
+			*m |= enters
+		}
+	}
+	f.add(f.Start, firm)
+	for _, e := range f.Functions {
+		f.add(e, firm)
+	}
+	w.run()
+	for _, j := range f.jumps {
+		w.jumpedTo(j)
+	}
+	w.run()
+	for _, e := range sorted(slices.Clone(f.Entries)) {
+		w.try(e, named)
+	}
+	for _, e := range sorted(f.taken) {
+		w.try(e, loose)
+	}
+	for n := 0; n < len(f.bodies); { // addresses that functions load may be functions that load others
+		var all []uint64
+		for _, b := range f.bodies[n:] {
+			all = append(all, b.labels...)
+		}
+		n = len(f.bodies)
+		for _, e := range sorted(all) {
+			w.try(e, loose)
+		}
+	}
+	if f.Pointers != nil {
+		err := f.Pointers(func(addr uint64) {
+			if w.mayStart(addr) {
+				w.try(addr, guessed)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	w.settle()
+	return w.err
 }
 
-// forget clears all marks and the results of the previous round.
-func (f *finder) forget() {
+// stopped reports whether the analysis is to end.
+func (f *finder) stopped() bool {
+	if f.err == nil {
+		f.err = f.Stop()
+	}
+	return f.err != nil
+}
+
+// sweep decodes all code in order of addresses. It marks the targets of calls, and collects the addresses to which code
+// refers, which bound jump tables. Data in code is decoded, too: a call in it makes an address look like the entry of a
+// function, which loses rows, but gives no wrong ones.
+func (f *finder) sweep() {
 	for i := range f.regions {
-		clear(f.regions[i].marks)
-		clear(f.regions[i].heads)
-	}
-	f.work, f.found, f.cuts = nil, nil, nil
-	f.tables, f.labels = map[uint64]*jumpTable{}, map[uint64]uint64{}
-}
-
-// begin adds the known entries.
-func (f *finder) begin() {
-	f.forget()
-	for _, list := range [][]uint64{f.Functions, f.seeds} {
-		for _, e := range list {
-			f.entry(e, enters|function|known)
+		g := f.regions[i].Gap
+		for off := 0; off < len(g.Code); {
+			pc := g.Addr + uint64(off)
+			in, ok := f.machine.decode(g.Code[off:], pc)
+			if !ok {
+				off += f.machine.align
+				continue
+			}
+			off += in.Size
+			f.refer(&in)
+			if in.Op == insn.Call && in.Target != pc+uint64(in.Size) {
+				if m := f.mark(in.Target); m != nil {
+					*m |= enters | function
+				}
+			}
 		}
 	}
-	for _, list := range [][]uint64{f.Entries, f.taken} {
-		for _, e := range list {
-			f.entry(e, enters)
-		}
-	}
-}
-
-// entry adds the entry of a function or a label at pc, with the given marks.
-func (f *finder) entry(pc uint64, marks byte) {
-	if m := f.mark(pc); m != nil && *m&marks != marks {
-		if *m&enters == 0 {
-			f.found = append(f.found, pc)
-		}
-		*m |= marks
-		f.leader(pc)
-	}
-}
-
-// leader adds the start of a block at pc.
-func (f *finder) leader(pc uint64) {
-	m := f.mark(pc)
-	if m == nil {
-		return
-	}
-	if *m&(begins|leads) == begins {
-		f.cuts = append(f.cuts, pc)
-	}
-	*m |= leads
-	if *m&begins == 0 {
-		f.work = append(f.work, pc)
-	}
+	f.refs = sorted(f.refs)
 }
 
 // scan records addresses in gaps to which code outside the gaps refers: those that it calls, jumps to, or loads.
@@ -188,114 +152,251 @@ func (f *finder) scan(addr uint64, code []byte) {
 		if !ok {
 			return
 		}
-		f.refer(&in)
-		jumps := in.Op == insn.Call || in.Op == insn.Jump || in.Op == insn.Branch
-		if jumps && f.isCode(in.Target) {
-			f.seeds = append(f.seeds, in.Target)
-		}
-		if to, ok := f.address(&in); ok && f.isCode(to) {
+		to, loads := f.refer(&in)
+		switch {
+		case in.Op == insn.Call && f.isCode(in.Target):
+			f.call(in.Target)
+		case (in.Op == insn.Jump || in.Op == insn.Branch) && f.isCode(in.Target):
+			f.jumps = append(f.jumps, described{pc, in.Target})
+		case loads && f.isCode(to):
 			f.taken = append(f.taken, to)
 		}
 		off += in.Size
 	}
 }
 
-// address returns the address that an instruction loads, if it is known. Between a Page and its Address, only an
-// instruction that does not fall through clears the page: other writes to its register are rare.
-func (f *finder) address(in *insn.Inst) (uint64, bool) {
-	switch m := &in.Mem; {
+// refer records the address to which an instruction refers. It returns the address that the instruction loads, if it is
+// known. Between a Page and its Address, only an instruction that does not fall through clears the page: other writes
+// to its register are rare.
+func (f *finder) refer(in *insn.Inst) (loaded uint64, ok bool) {
+	m := &in.Mem
+	switch {
 	case in.Op == insn.Page && in.Reg != insn.None:
 		f.pages[in.Reg] = in.Imm
 	case in.Op == insn.Address && m.Relative:
-		return uint64(m.Disp), true
+		loaded, ok = uint64(m.Disp), true
 	case in.Op == insn.Address && m.Base != insn.None && m.Index == insn.None && f.pages[m.Base] != 0:
-		return uint64(f.pages[m.Base] + m.Disp), true
+		loaded, ok = uint64(f.pages[m.Base]+m.Disp), true
 	case in.Op.Leaves():
 		f.pages = [maxRegs]int64{}
 	}
-	return 0, false
-}
-
-// refer records an address to which an instruction refers.
-func (f *finder) refer(in *insn.Inst) {
-	if m := &in.Mem; m.Relative || m.Base == insn.None && m.Index != insn.None {
-		f.refs = append(f.refs, uint64(in.Mem.Disp))
+	switch {
+	case ok:
+		f.refs = append(f.refs, loaded)
+	case m.Relative || m.Base == insn.None && m.Index != insn.None:
+		f.refs = append(f.refs, uint64(m.Disp))
 	}
+	return loaded, ok
 }
 
-// follow marks the code reachable from the pending leaders.
-func (f *finder) follow() {
-	for len(f.work) > 0 {
-		pc := f.work[len(f.work)-1]
-		f.work = f.work[:len(f.work)-1]
-		for on := true; on; {
-			if m := f.mark(pc); m == nil || *m&begins != 0 {
-				break
-			}
-			pc, on = f.reach(pc)
-		}
-	}
-}
-
-// reach marks the instruction at pc and records its targets. It returns the address of the next instruction, and
-// whether execution continues there.
-func (f *finder) reach(pc uint64) (next uint64, on bool) {
+// call adds the function at pc, which is called.
+func (f *finder) call(pc uint64) {
 	m := f.mark(pc)
-	in, ok := f.decode(pc)
-	*m |= begins
-	if *m&inside != 0 {
-		*m |= overlap
-		for at := pc - 1; f.hasMarks(at, 0); at-- { // find the other instruction
-			if b := f.mark(at); *b&begins != 0 {
-				*b = *b&^plain | overlap
-				break
+	if m == nil || *m&known != 0 {
+		return
+	}
+	*m |= enters | function | known
+	f.add(pc, firm)
+}
+
+// add adds a function with an entry at pc.
+func (f *finder) add(pc uint64, t trust) *body {
+	m := f.mark(pc)
+	if m == nil || f.entries[pc] != nil {
+		return nil
+	}
+	*m |= enters
+	if *m&begins != 0 { // it was taken for a part of another function
+		if old := f.ownerOf(pc); old != nil {
+			f.again(old)
+		}
+	}
+	b := &body{trust: t, arrivals: []arrival{{pc: pc}}}
+	b.arrivals[0].state.copyFrom(&f.machine.entry)
+	f.entries[pc] = b
+	f.bodies = append(f.bodies, b)
+	f.again(b)
+	return b
+}
+
+// again causes a function to be analysed, or to be analysed again.
+func (f *finder) again(b *body) {
+	if !b.queued {
+		b.queued = true
+		f.work = append(f.work, b)
+	}
+}
+
+// ownerOf returns the function whose blocks contain the instruction at pc, or nil.
+func (f *finder) ownerOf(pc uint64) *body { return f.owner[f.blockAt(pc)] }
+
+// blockAt returns the start of the block that contains the reached instruction at pc.
+func (f *finder) blockAt(pc uint64) uint64 {
+	for n := 0; n < maxBlock; n++ {
+		switch m := f.mark(pc); {
+		case m == nil || *m&(begins|inside) == 0:
+			return 0
+		case *m&(begins|leads) == begins|leads:
+			return pc
+		}
+		pc--
+	}
+	return 0
+}
+
+// maxBlock bounds the size of blocks in bytes, so that their starts are found quickly.
+const maxBlock = 1 << 12
+
+// run analyses the queued functions.
+func (w *flow) run() {
+	for len(w.work) > 0 && !w.stopped() {
+		b := w.work[len(w.work)-1]
+		w.work = w.work[:len(w.work)-1]
+		b.queued = false
+		w.analyze(b)
+	}
+}
+
+// jumpedTo adds code to which described code jumps: a function, if the jump is a tail call, or a part of that code.
+func (w *flow) jumpedTo(j described) {
+	row, ok, _ := w.Row(j.from)
+	switch {
+	case w.machine.isEntryRow(&row) && ok:
+		if w.add(j.to, firm) != nil {
+			*w.mark(j.to) |= known
+		}
+	case !ok || w.hasMarks(j.to, begins) || w.entries[j.to] != nil:
+	default:
+		b := &body{trust: named, from: j.from, arrivals: []arrival{{pc: j.to}}}
+		w.machine.fromRow(&b.arrivals[0].state, &row)
+		*w.mark(j.to) |= enters
+		w.entries[j.to] = b
+		w.bodies = append(w.bodies, b)
+		w.again(b)
+	}
+}
+
+// nextFunction returns the address of the first function at or after an address in a gap, or the end of the gap.
+func (f *finder) nextFunction(pc uint64) uint64 {
+	for ; f.isCode(pc) && !f.hasMarks(pc, function); pc++ {
+	}
+	return pc
+}
+
+// mayStart reports whether the code before an address does not continue there: it ends with a jump, a return, or a call
+// that padding follows.
+func (f *finder) mayStart(pc uint64) bool {
+	const before = 128 // bytes, after which decoding is in step with the instructions
+	if f.mark(pc) == nil {
+		return false
+	}
+	at, last, nops := max(f.at.Addr, pc-before), insn.Trap, 0
+	for at < pc {
+		in, ok := f.decodeAt(at)
+		switch {
+		case !ok:
+			in.Size, last = f.machine.align, insn.Other
+		case f.machine.nop(f.at.Code[at-f.at.Addr:]):
+			nops++
+		default:
+			last, nops = in.Op, 0
+		}
+		at += uint64(in.Size)
+	}
+	return at == pc && (last.Leaves() || nops > 0 && (last == insn.Call || last == insn.CallMem || last == insn.CallReg))
+}
+
+// try analyses the code at pc as a function, unless it was already reached, and forgets it if it is not one.
+func (w *flow) try(pc uint64, t trust) {
+	if m := w.mark(pc); m == nil || *m&(begins|inside) != 0 || w.entries[pc] != nil || w.tried[pc] {
+		return
+	}
+	w.tried[pc] = true
+	const most = 1 << 10
+	if len(w.barred) > most || slices.ContainsFunc(w.barred, func(s elffile.Span) bool { return s.Begin <= pc && pc < s.End }) {
+		return
+	}
+	if b := w.add(pc, t); b != nil {
+		w.run()
+		if b.odd != 0 && t >= loose && !w.hasMarks(pc, known) {
+			delete(w.entries, pc)
+		}
+	}
+}
+
+// settle analyses functions again until the effects of their callees are those that they assume.
+func (w *flow) settle() {
+	callers := map[*body][]*body{}
+	for _, b := range w.bodies {
+		for _, c := range b.callees {
+			if callee := w.entries[c.to]; callee != nil && callee != b {
+				callers[callee] = append(callers[callee], b)
 			}
 		}
 	}
-	if !ok {
-		*m |= overlap
-		return 0, false
-	}
-	next = pc + uint64(in.Size)
-	rest := f.at.marks[pc-f.at.Addr+1:][:in.Size-1]
-	for i, b := range rest {
-		if b&begins != 0 {
-			*m |= overlap
-			b = b&^plain | overlap
-		}
-		rest[i] = b | inside
-	}
-	if *m&overlap == 0 && in.Op == insn.Other && in.Writes == 0 && in.Stores == 0 && in.Mem.Step == 0 {
-		*m |= plain
-	}
-	f.refer(&in)
-	if to, ok := f.address(&in); ok && f.isCode(to) {
-		f.labels[pc] = to
-	}
-	switch in.Op {
-	case insn.Branch:
-		f.leader(in.Target)
-		f.leader(next)
-	case insn.Jump:
-		f.leader(in.Target)
-	case insn.Call:
-		if in.Target != next {
-			f.entry(in.Target, enters|function)
+	for _, b := range w.bodies {
+		if w.isStale(b) {
+			w.again(b)
 		}
 	}
-	return next, !in.Op.Leaves() && f.goesOn(&in, pc)
+	for len(w.work) > 0 && !w.stopped() {
+		b := w.work[len(w.work)-1]
+		w.work = w.work[:len(w.work)-1]
+		b.queued = false
+		if b.rounds++; b.rounds > maxRounds {
+			b.refuse(TooComplex)
+			continue
+		}
+		w.analyze(b)
+		for _, c := range callers[b] {
+			if w.isStale(c) {
+				w.again(c)
+			}
+		}
+	}
+}
+
+// isStale reports whether a function assumes that a callee changes less than it does, or has no rows although a callee
+// changes less than the convention allows.
+func (w *flow) isStale(b *body) bool {
+	for _, c := range b.callees {
+		callee := w.entries[c.to]
+		switch {
+		case callee == nil || b.odd == TooComplex:
+		case !c.assumed.covers(callee.effect):
+			return true
+		case b.odd != 0 && !callee.effect.covers(c.assumed) && callee.analysed && callee.odd == 0:
+			return true
+		}
+	}
+	return false
+}
+
+// maxRounds bounds how often a function is analysed because its callees changed.
+const maxRounds = 8
+
+func sorted(list []uint64) []uint64 {
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // unmarked returns the code that was not reached.
 func (f *finder) unmarked(why Reason) []Refusal {
 	var out []Refusal
 	for i := range f.regions {
-		for off, m := range f.regions[i].marks {
-			if m == 0 {
-				at := f.regions[i].Addr + uint64(off)
-				out = addRefusal(out, Refusal{elffile.Span{Begin: at, End: at + 1}, why})
+		r := &f.regions[i]
+		for off := 0; off < len(r.marks); off++ {
+			if r.marks[off]&(begins|inside) != 0 {
+				continue
 			}
+			at := r.Addr + uint64(off)
+			for off < len(r.marks) && r.marks[off]&(begins|inside) == 0 {
+				off++
+			}
+			out = append(out, Refusal{span(at, r.Addr+uint64(off)), why})
 		}
 	}
 	return out
 }
+
+func byAddress(a, b *body) int { return cmp.Compare(a.arrivals[0].pc, b.arrivals[0].pc) }

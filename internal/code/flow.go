@@ -1,206 +1,365 @@
 package code
 
 import (
-	"maps"
 	"slices"
 
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/insn"
 )
 
-// A block is code that is entered only at its start. It ends with a jump or a return, or before the next block.
-type block struct {
-	pc       uint64
-	in       state // before the first instruction, if seen
-	next     []int32
-	calls    []int32 // functions that it calls
-	tails    []int32 // functions that it jumps to
-	writes   uint32  // registers changed in the block
-	mask     uint32  // registers changed in the block, its successors and callees; FP: not restored at an exit
-	chain    int32   // index of the next older block of the same chunk plus 1, or 0
-	seen     bool    // control reaches the block
+// A body is a function: the code that jumps connect to its entries, except for other functions.
+type body struct {
+	arrivals []arrival // entries, and places to which other functions jump
+	from     uint64    // a jump of described code to the first arrival, or 0
+	trust    trust
 	queued   bool
-	exits    bool // control leaves the function: it returns, or continues in other code
-	stops    bool // traps, or calls a function that does not return
-	byFP     bool // SP is loaded from FP
-	label    bool // entered, but possibly not a function
-	indirect bool // ends with a jump to an unknown address
-	returns  bool // ends with a return
-	astray   bool // leaves with a different stack depth
-	lost     bool // a block of its component, or of a component that it calls, has astray set
+	analysed bool
+	evident  bool  // it returns as functions do
+	rounds   uint8 // analyses because of changed callees
+	runs     uint8 // all analyses
 	odd      Reason
+	effect   effect
+	callees  []callee
+	labels   []uint64            // code addresses that it loads
+	spans    []elffile.Span      // its code, sorted by address
+	pieces   []piece             // the same with rows, if odd is 0
+	tables   map[uint64][]uint64 // targets of indirect jumps
+	stops    []uint64            // calls that do not return
 }
 
-// A flow holds the blocks, and tracks control flow through them.
+// An arrival is a state with which control reaches an address from outside of a function.
+type arrival struct {
+	pc    uint64
+	state state
+}
+
+// A callee is a function that a body calls or jumps to.
+type callee struct {
+	to      uint64
+	assumed effect
+	way     way // within: a call
+}
+
+// An effect is what a call of a function changes.
+type effect struct {
+	lost     uint32 // registers that may have other values
+	movesSP  bool   // SP may have another value
+	noReturn bool
+}
+
+// covers reports whether y changes no more than x.
+func (x effect) covers(y effect) bool {
+	return y.lost&^x.lost == 0 && (x.movesSP || !y.movesSP) && (x.noReturn || !y.noReturn)
+}
+
+// A piece is contiguous code with rows.
+type piece struct {
+	elffile.Span
+	rows []cfi.InferredRow
+}
+
+func (b *body) refuse(why Reason) {
+	b.odd, b.pieces, b.tables, b.stops = why, nil, nil, nil
+}
+
+// A block is code that is entered only at its start. It ends with a jump or a return, or before the next block.
+type block struct {
+	pc, end uint64
+	in      state  // before the first instruction
+	after   uint64 // the block is reached only by returning from the call at this address, or 0
+	queued  bool
+}
+
+// A flow tracks the control flow of one function at a time.
 type flow struct {
 	*finder
-	pages     [][]block
-	num       int32   // number of blocks
-	parent    []int32 // by block: a block of the same component, or itself
-	executed  []int32 // blocks executed since the last call to summarize
-	queue     []int32
+	body   *body
+	blocks []block // of the current function
+	num    int
+	index  map[uint64]int // blocks by address
+	queue  []int
+	steps  int  // remaining steps
+	falls  bool // control falls through to the next block
+	unsure bool // an instruction changes SP by an unknown number
+	clash  bool // the code overlaps that of another function
+	byFP   bool
+
+	tables    map[uint64]*jumpTable // by address of the jump
+	never     map[uint64]bool       // addresses that are not accepted as targets of jump tables
+	stops     map[uint64]bool       // calls that do not return
+	questions []uint64              // calls that may not return, because the code after them contradicts them
+
 	sites     []int64 // numbers, indexed by value.site
 	siteIndex map[int64]uint16
 	sets      [][]uint64 // sorted sets of code addresses, indexed by value.site
 	setIndex  map[string]uint16
-	state     state     // current state
-	inst      insn.Inst // current instruction
+
+	finished *judgment // of the current function
+	state    state     // current state
+	inst     insn.Inst // current instruction
+	pc       uint64    // its address
+	last     uint64    // address of the last call, if only padding follows it
+	after    uint64    // address after that call
+}
+
+func newFlow(f *finder) *flow {
+	return &flow{finder: f, index: map[uint64]int{}, siteIndex: map[int64]uint16{}, setIndex: map[string]uint16{}}
 }
 
 const (
-	blocksPerPage = 1 << 10
-
-	// maxRounds bounds how often tables are read again, and how often all blocks are checked for new facts. Real code
-	// needs fewer than 20 rounds.
-	maxRounds = 64
+	maxBlocks     = 1 << 17 // of a function
+	maxTries      = 16      // analyses of a function with other assumptions about calls and tables
+	stepsPerBlock = 24      // executions of blocks; real code needs fewer than 6
+	minSteps      = 4096
+	maxRuns       = 32 // analyses of a function with other ways into it, or other callees
 )
 
-func (w *flow) b(i int32) *block { return &w.pages[i/blocksPerPage][i%blocksPerPage] }
-
-// block returns the index of the block at pc, or -1 if no block starts there.
-func (w *flow) block(pc uint64) int32 {
-	if !w.hasMarks(pc, begins|leads) {
-		return -1
+// analyze analyses a function.
+func (w *flow) analyze(b *body) {
+	w.discard(b)
+	if b.runs++; b.runs > maxRuns {
+		b.runs = maxRuns
+		b.refuse(TooComplex)
+		return
 	}
-	head := &w.at.heads[(pc-w.at.Addr)/chunkSize]
-	for k := *head; k > 0; k = w.b(k - 1).chain {
-		if w.b(k-1).pc == pc {
-			return k - 1
+	w.body = b
+	b.analysed, b.odd, b.evident = true, 0, false
+	b.callees, b.labels, b.effect = b.callees[:0], nil, effect{}
+	w.never, w.stops = nil, nil
+	for try := 0; ; try++ {
+		w.begin()
+		ok := w.follow() && try < maxTries
+		if ok && w.revise() {
+			w.undo()
+			continue
+		}
+		w.record(ok)
+		if ok && w.revise() {
+			w.undo()
+			b.callees, b.labels = b.callees[:0], nil
+			continue
+		}
+		break
+	}
+	w.finish()
+}
+
+// discard removes the results of an earlier analysis of a function.
+func (w *flow) discard(b *body) {
+	for _, s := range b.spans {
+		for pc := s.Begin; pc < s.End; pc++ {
+			if m := w.mark(pc); m != nil {
+				if *m&leads != 0 && w.owner[pc] == b {
+					delete(w.owner, pc)
+				}
+				*m &^= reached
+			}
 		}
 	}
-	i := w.num
-	if w.num++; i%blocksPerPage == 0 {
-		w.pages = append(w.pages, make([]block, blocksPerPage))
-	}
-	*w.b(i) = block{pc: pc, chain: *head}
-	*head = w.num
-	w.parent = append(w.parent, i)
-	return i
+	b.spans = b.spans[:0]
+	b.refuse(0)
 }
 
-// blockContaining returns the block that contains the instruction at pc, or -1.
-func (w *flow) blockContaining(pc uint64) int32 {
-	for ; w.isCode(pc) && w.spend(); pc-- {
-		if w.hasMarks(pc, begins|leads) {
-			return w.block(pc)
+// begin starts a new try.
+func (w *flow) begin() {
+	w.num, w.queue, w.questions, w.byFP, w.clash, w.unsure = 0, w.queue[:0], nil, false, false, false
+	clear(w.index)
+	w.tables = nil
+	w.sites, w.sets = w.sites[:0], w.sets[:0]
+	clear(w.siteIndex)
+	clear(w.setIndex)
+	w.steps = minSteps
+	for i := range w.body.arrivals {
+		a := &w.body.arrivals[i]
+		w.arrive(a.pc, &a.state, 0)
+	}
+}
+
+// undo clears the marks of a try.
+func (w *flow) undo() {
+	for i := range w.num {
+		w.forget(w.blocks[i].pc, w.blocks[i].end)
+	}
+	w.body.spans = nil
+}
+
+// block returns the block of this function at pc, and makes one if necessary.
+func (w *flow) block(pc uint64) *block {
+	if i, ok := w.index[pc]; ok {
+		return &w.blocks[i]
+	}
+	if m := w.mark(pc); *m&(begins|leads) == begins { // in a block of this function, which now ends here
+		if i, ok := w.index[w.blockAt(pc)]; ok {
+			w.enqueue(i)
 		}
 	}
-	return -1
-}
-
-// component returns the block that represents the component of block i.
-func (w *flow) component(i int32) int32 {
-	for w.parent[i] != i {
-		w.parent[i] = w.parent[w.parent[i]]
-		i = w.parent[i]
+	*w.mark(pc) |= leads
+	if w.num == len(w.blocks) {
+		w.blocks = append(w.blocks, block{})
 	}
-	return i
+	b := &w.blocks[w.num]
+	*b = block{pc: pc, end: pc, in: state{slots: b.in.slots[:0]}}
+	w.index[pc] = w.num
+	w.num++
+	w.steps += stepsPerBlock
+	return b
 }
 
-func (w *flow) join(i, j int32) { w.parent[w.component(i)] = w.component(j) }
-
-func (w *flow) enqueue(i int32) {
-	if b := w.b(i); b.seen && !b.queued {
+func (w *flow) enqueue(i int) {
+	if b := &w.blocks[i]; !b.queued {
 		b.queued = true
 		w.queue = append(w.queue, i)
 	}
 }
 
-// run computes the states of all blocks. It returns false if the code is too complex.
-func (w *flow) run() bool {
-	for range maxRounds {
-		w.follow()
-		for _, pc := range w.found {
-			if i := w.block(pc); i >= 0 {
-				w.arrive(i, &w.machine.entry)
-			}
-		}
-		for _, pc := range w.cuts {
-			if i := w.blockContaining(pc - 1); i >= 0 {
-				w.enqueue(i)
-			}
-		}
-		w.found, w.cuts = w.found[:0], w.cuts[:0]
-		for len(w.queue) > 0 && w.steps > 0 {
-			i := w.queue[0]
-			w.queue = w.queue[1:]
-			w.b(i).queued = false
-			w.execute(i)
-		}
-		if w.steps == 0 {
+// follow executes blocks until their states no longer change. It returns false if that takes too long.
+func (w *flow) follow() bool {
+	for len(w.queue) > 0 {
+		i := w.queue[len(w.queue)-1]
+		w.queue = w.queue[:len(w.queue)-1]
+		w.blocks[i].queued = false
+		if w.steps--; w.steps < 0 || w.num > maxBlocks || w.steps%1024 == 0 && w.stopped() {
 			return false
 		}
-		if !w.summarize() && !w.resolve() && !w.newFunctions() {
-			return w.steps > 0
+		w.walk(i, (*execution)(w))
+	}
+	return true
+}
+
+// arrive merges a state into the state at the start of a block. It is reached from the call at after, if that is not 0.
+func (w *flow) arrive(pc uint64, s *state, after uint64) {
+	b := w.block(pc)
+	i := w.index[pc]
+	if b.in.machine == nil {
+		b.in.copyFrom(s)
+		b.after = after
+		w.enqueue(i)
+		return
+	}
+	sp := w.machine.sp
+	if x, y := b.in.reg[sp], s.reg[sp]; x != y && (after != 0 || b.after != 0) { // one of the ways is wrong
+		for _, call := range []uint64{after, b.after} {
+			if call != 0 {
+				w.questions = append(w.questions, call)
+			}
 		}
 	}
-	return false
+	if after == 0 {
+		b.after = 0
+	}
+	if w.meet(&b.in, s) {
+		w.enqueue(i)
+	}
 }
 
-// An execution executes a block and passes the resulting state to its successors.
-type execution struct {
-	*flow
-	*block
-	i int32
+// revise reports whether the function must be analysed with other assumptions, and makes these.
+func (w *flow) revise() bool {
+	changed := false
+	for _, pc := range w.questions {
+		if !w.stops[pc] {
+			w.stop(pc)
+			changed = true
+		}
+	}
+	w.questions = nil
+	return changed || w.excludes(inside) || w.excludes(overlap)
 }
 
-func (w *flow) execute(i int32) {
-	b := w.b(i)
-	b.next, b.calls, b.tails, b.writes = b.next[:0], b.calls[:0], b.tails[:0], 0
-	b.exits, b.stops, b.returns = false, false, false
-	w.executed = append(w.executed, i)
-	w.walk(i, &execution{w, b, i})
+// excludes excludes targets of tables that are within instructions, or overlap others, and reports whether there are any.
+func (w *flow) excludes(bad byte) (found bool) {
+	for _, t := range w.tables {
+		if w.set(t.value) != nil { // not a table
+			continue
+		}
+		for _, to := range t.targets {
+			if w.hasMarks(to, bad) && !w.never[to] {
+				if w.never == nil {
+					w.never = map[uint64]bool{}
+				}
+				w.never[to], found = true, true
+			}
+		}
+	}
+	return found
 }
+
+// stop records a call that does not return.
+func (w *flow) stop(pc uint64) {
+	if w.stops == nil {
+		w.stops = map[uint64]bool{}
+	}
+	w.stops[pc] = true
+}
+
+// An execution passes the state after a block to the blocks that follow it.
+type execution flow
 
 func (x *execution) each(pc uint64, in *insn.Inst) {
-	x.stops = x.stops || in.Op == insn.Trap
-	x.note(x.block, in, pc)
+	x.byFP = x.byFP || x.machine.loadsFP(in)
 }
 
 func (x *execution) to(pc uint64) {
-	x.spend()
-	i := x.flow.block(pc)
-	switch {
-	case i < 0: // other code
-		x.exits = true
-		x.writes |= x.lostFP() | x.machine.scratch
-	case x.hasMarks(pc, function):
-		x.exits = true
-		x.writes |= x.lostFP()
-		x.tails = append(x.tails, i)
-		if x.lostFP() != 0 { // FP does not contain the caller's value, as it would after a call
-			entry := x.machine.entry
-			entry.reg[x.machine.fp] = value{}
-			x.arrive(i, &entry)
+	w := (*flow)(x)
+	if w.goes(pc) == within {
+		w.state.forgetPopped()
+		w.arrive(pc, &w.state, w.fallsFrom(pc))
+	}
+}
+
+func (x *execution) out(*insn.Inst) {}
+func (x *execution) ends(uint64)    {}
+func (x *execution) stop(uint64)    {}
+
+// A way says where control goes.
+type way uint8
+
+const (
+	within  way = iota // to a block of the same function
+	tail               // to the entry of a function
+	across             // into another function
+	outside            // to other code
+)
+
+// goes returns where control goes if it reaches pc.
+func (w *flow) goes(pc uint64) way {
+	m := w.mark(pc)
+	if m == nil {
+		return outside
+	}
+	if *m&function != 0 || *m&enters != 0 && w.state.isEntry() && w.entries[pc] != nil {
+		return tail
+	}
+	if _, ok := w.index[pc]; ok || *m&begins == 0 {
+		return within
+	}
+	if _, ok := w.index[w.blockAt(pc)]; ok {
+		return within
+	}
+	return across
+}
+
+// fallsFrom returns the call after which control falls through to pc, or 0.
+func (w *flow) fallsFrom(pc uint64) uint64 {
+	if w.last == 0 || pc < w.after || pc-w.after > 16 {
+		return 0
+	}
+	for at := w.after; at < pc; {
+		in, ok := w.decodeAt(at)
+		if !ok || !w.machine.nop(w.at.Code[at-w.at.Addr:]) {
+			return 0
 		}
-	default:
-		x.next = append(x.next, i)
-		x.join(x.i, i)
-		x.arrive(i, &x.state)
+		at += uint64(in.Size)
 	}
+	return w.last
 }
 
-func (x *execution) out(in *insn.Inst) {
-	x.exits = true
-	x.returns = in.Op == insn.Return
-	if in.Op != insn.Return { // other code
-		x.writes |= x.machine.scratch
+// decodeAt decodes the single instruction at pc.
+func (f *finder) decodeAt(pc uint64) (insn.Inst, bool) {
+	if f.mark(pc) == nil {
+		return insn.Inst{}, false
 	}
-	x.writes |= x.lostFP()
-}
-
-func (x *execution) ends(uint64) {}
-func (x *execution) stop(uint64) { x.stops = true }
-
-// arrive merges a state into the state at the start of block i.
-func (w *flow) arrive(i int32, s *state) {
-	b := w.b(i)
-	if !b.seen {
-		b.in.copyFrom(s)
-		b.seen = true
-		w.enqueue(i)
-	} else if w.meet(&b.in, s) {
-		w.enqueue(i)
-	}
+	return f.machine.decode(f.at.Code[pc-f.at.Addr:], pc)
 }
 
 // A visitor receives the events of a walk through a block; w.state is the state at that point.
@@ -213,24 +372,48 @@ type visitor interface {
 }
 
 // walk executes block i and reports its events to v.
-func (w *flow) walk(i int32, v visitor) {
-	first := w.b(i).pc
+func (w *flow) walk(i int, v visitor) {
+	b := &w.blocks[i]
+	first := b.pc
 	s, in, ok := &w.state, &w.inst, false
-	s.copyFrom(&w.b(i).in)
+	s.copyFrom(&b.in)
+	w.last = 0
 	for pc := first; ; {
 		m := w.mark(pc)
-		if m != nil && *m&leads != 0 && pc != first {
+		if pc != first && (m == nil || *m&(leads|function) != 0 || pc-first > maxBlock-256) {
+			w.falls = true
 			v.to(pc)
+			w.falls = false
 			return
 		}
-		if *in, ok = w.decode(pc); !ok {
+		w.pc = pc
+		*in, ok = w.decode(pc)
+		if *m&begins == 0 {
+			if w.body.trust >= loose && w.clashes(pc, in) {
+				w.clash = true
+				v.ends(pc)
+				return
+			}
+			w.reach(pc, in, ok)
+		}
+		if !ok {
+			w.blocks[i].end = max(w.blocks[i].end, pc+1)
 			v.ends(pc)
 			return
 		}
-		v.each(pc, in)
 		next := pc + uint64(in.Size)
-		if m := w.machine; in.Op == insn.JumpReg && m.ra != insn.None && s.reg[in.Reg] == m.entry.reg[m.ra] {
-			s.reg[m.ra], in.Op = s.reg[in.Reg], insn.Return
+		w.blocks[i].end = max(w.blocks[i].end, next)
+		if in.Op == insn.Trap && in.Imm == 3 && w.goesOnAfterBreakpoint(next) {
+			in.Op = insn.Other
+		}
+		v.each(pc, in)
+		if m := w.machine; in.Op == insn.JumpReg && s.reg[in.Reg] == m.back {
+			if in.Op = insn.Return; m.ra == insn.None {
+				s.reg[m.sp] = s.reg[m.sp].plus(-wordSize) // as before a return
+				s.save(s.reg[m.sp], m.back)
+			} else {
+				s.reg[m.ra] = s.reg[in.Reg]
+			}
 		}
 		switch in.Op {
 		case insn.Branch:
@@ -239,16 +422,35 @@ func (w *flow) walk(i int32, v visitor) {
 		case insn.Jump:
 			v.to(in.Target)
 		case insn.JumpReg, insn.JumpMem:
-			w.followIndirect(i, pc, in, v)
+			w.followIndirect(pc, in, v)
 		case insn.Call, insn.CallReg, insn.CallMem:
-			if !w.goesOn(in, pc) {
+			if in.Op == insn.Call && in.Target == next {
+				if s.machine.ra == insn.None {
+					s.push(value{})
+				} else {
+					s.reg[s.machine.ra] = value{}
+				}
+				break
+			}
+			e := w.effectOf(in)
+			if e.noReturn || w.stops[pc] || !w.goesOn(in, pc) {
 				v.stop(pc)
 				return
 			}
-			if in.Op == insn.Call && in.Target == next && s.machine.ra == insn.None {
-				s.push(value{})
-			} else {
-				s.call(w.clobbered(in))
+			s.call(e.lost)
+			if e.movesSP {
+				s.reg[s.machine.sp] = value{}
+			}
+			w.last, w.after = pc, next
+		case insn.System:
+			n := s.reg[w.machine.number]
+			if n.kind == constant && slices.Contains(w.machine.leaving, n.off) {
+				v.stop(pc)
+				return
+			}
+			s.clobber(in.Writes)
+			if n.kind == constant && slices.Contains(w.machine.spawns, n.off) {
+				s.reg[w.machine.sp] = value{} // of the child
 			}
 		case insn.Return:
 			if in.Imm != 0 {
@@ -261,6 +463,7 @@ func (w *flow) walk(i int32, v visitor) {
 			w.step(s, in, pc)
 			if now := s.reg[s.machine.sp]; now.kind != sp.kind || now.site != sp.site {
 				s.forgetBelow(sp)
+				w.unsure = w.unsure || now.kind == unknown && sp.onStack()
 			}
 		}
 		if in.Op.Leaves() {
@@ -270,143 +473,24 @@ func (w *flow) walk(i int32, v visitor) {
 	}
 }
 
-// clobbered returns the registers that a call may change.
-func (w *flow) clobbered(in *insn.Inst) uint32 {
-	if in.Op == insn.Call && w.hasMarks(in.Target, function) {
-		if i := w.block(in.Target); i >= 0 {
-			return w.b(i).mask
-		}
-	}
-	return w.machine.scratch
+// goesOnAfterBreakpoint reports whether code follows a breakpoint, rather than padding or a function.
+func (w *flow) goesOnAfterBreakpoint(next uint64) bool {
+	m := w.mark(next)
+	return m != nil && *m&enters == 0 && !w.machine.nop(w.at.Code[next-w.at.Addr:])
 }
 
-// lostFP returns the bit of FP if the register does not contain the caller's value.
-func (w *flow) lostFP() uint32 {
-	if fp := w.machine.fp; w.state.reg[fp] != w.machine.entry.reg[fp] {
-		return 1 << fp
-	}
-	return 0
-}
-
-// note records the callee of an instruction, and the registers other than FP that the instruction writes.
-func (w *flow) note(b *block, in *insn.Inst, pc uint64) {
-	fp := uint32(1) << w.machine.fp
-	b.writes |= in.Writes &^ fp
-	if in.Mem.Step != 0 {
-		b.writes |= 1 << in.Mem.Base &^ fp
-	}
-	b.byFP = b.byFP || w.machine.loadsFP(in)
-	switch in.Op {
-	case insn.Store, insn.Push, insn.PushMem, insn.PopMem, insn.Branch, insn.JumpReg:
-	case insn.Call:
-		if i := w.block(in.Target); i >= 0 && w.hasMarks(in.Target, function) {
-			b.calls = append(b.calls, i)
-		} else if in.Target != pc+uint64(in.Size) {
-			b.writes |= w.machine.scratch
-		}
-	case insn.CallReg, insn.CallMem:
-		b.writes |= w.machine.scratch
-	case insn.Swap:
-		b.writes |= (1<<in.Reg | 1<<in.Src) &^ fp
-	default:
-		if in.Reg != insn.None {
-			b.writes |= 1 << in.Reg &^ fp
-		}
-		if in.Op == insn.Load && in.Pair != insn.None {
-			b.writes |= 1 << in.Pair &^ fp
+// effectOf returns the effect of a call.
+func (w *flow) effectOf(in *insn.Inst) effect {
+	if in.Op == insn.Call {
+		if b := w.entries[in.Target]; b != nil && b.analysed && b != w.body {
+			return b.effect
 		}
 	}
-}
-
-// followers returns the blocks that follow a block, and the functions that it calls or jumps to.
-func (b *block) followers() [3][]int32 { return [...][]int32{b.next, b.calls, b.tails} }
-
-// summarize computes which registers functions change, and reports whether some change more than was known.
-func (w *flow) summarize() bool {
-	var work []int32
-	add := func(i int32, mask uint32) {
-		if b := w.b(i); mask&^b.mask != 0 {
-			b.mask |= mask
-			work = append(work, i)
-		}
-	}
-	// pass adds to block i the registers that block j changes. It does not propagate FP from callees, because their
-	// caller may have saved it.
-	pass := func(j, i int32) {
-		mask := w.b(j).mask
-		if w.hasMarks(w.b(j).pc, function) && !slices.Contains(w.b(i).tails, j) {
-			mask &^= 1 << w.machine.fp
-		}
-		add(i, mask)
-	}
-	// Each change is propagated once, and a block has at most one change per register.
-	for _, i := range w.executed {
-		add(i, w.b(i).writes&^(1<<w.machine.sp))
-		for _, list := range w.b(i).followers() {
-			for _, j := range list {
-				pass(j, i)
-			}
-		}
-	}
-	w.executed = w.executed[:0]
-	if len(work) == 0 {
-		return false
-	}
-	more := false
-	before := w.reversed((*block).followers)
-	for len(work) > 0 {
-		i := work[len(work)-1]
-		work = work[:len(work)-1]
-		isFunction := w.hasMarks(w.b(i).pc, function)
-		for _, j := range before.of(i) {
-			w.spend()
-			pass(i, j)
-			if isFunction {
-				w.enqueue(j)
-				more = true
-			}
-		}
-	}
-	return more
-}
-
-// edges holds a list of blocks for each block.
-type edges struct {
-	start []int32 // indexes in list
-	list  []int32
-}
-
-func (e *edges) of(i int32) []int32 { return e.list[e.start[i]:e.start[i+1]] }
-
-// reversed returns, for each block, the blocks whose lists contain it.
-func (w *flow) reversed(lists func(b *block) [3][]int32) *edges {
-	e := &edges{start: make([]int32, w.num+1)}
-	for i := range w.num {
-		for _, list := range lists(w.b(i)) {
-			for _, j := range list {
-				e.start[j]++
-			}
-		}
-	}
-	n := int32(0)
-	for i := range e.start {
-		n += e.start[i]
-		e.start[i] = n // end of the list; decremented to the start as the list is filled
-	}
-	e.list = make([]int32, n)
-	for i := range w.num {
-		for _, list := range lists(w.b(i)) {
-			for _, j := range list {
-				e.start[j]--
-				e.list[e.start[j]] = i
-			}
-		}
-	}
-	return e
+	return w.machine.convention
 }
 
 // followIndirect follows a jump through a register or memory.
-func (w *flow) followIndirect(i int32, pc uint64, in *insn.Inst, v visitor) {
+func (w *flow) followIndirect(pc uint64, in *insn.Inst, v visitor) {
 	to := value{}
 	switch {
 	case in.Op == insn.JumpReg:
@@ -414,135 +498,27 @@ func (w *flow) followIndirect(i int32, pc uint64, in *insn.Inst, v visitor) {
 	case in.Mem.Index != insn.None:
 		to = w.state.entry(&in.Mem, 8)
 	}
+	if w.tables == nil {
+		w.tables = map[uint64]*jumpTable{}
+	}
 	t := w.tables[pc]
 	switch {
-	case to.kind == label && t != nil:
-		t.value = to
-	case t != nil:
-	case w.set(to) != nil, to.kind == target, to.kind == entry && to.reg == 8:
-		t = &jumpTable{value: to}
+	case t == nil || w.set(to) != nil:
+		t = &jumpTable{value: to, computed: to.kind == computed}
 		w.tables[pc] = t
+		switch set := w.set(to); {
+		case set != nil:
+			t.targets = set
+		case to.kind == target, to.kind == entry && to.reg == 8:
+			t.targets = w.targets(pc, to)
+		}
+	case to != t.value:
+		t.targets = nil
 	}
-	if t != nil {
-		t.block = i
-	}
-	if t == nil || len(t.targets) == 0 || to.kind == unknown {
+	if len(t.targets) == 0 {
 		v.out(in)
-	}
-	if t == nil {
-		return
 	}
 	for _, to := range t.targets {
 		v.to(to)
-	}
-}
-
-// resolve finds targets of indirect jumps, and reports whether it found new targets.
-func (w *flow) resolve() bool {
-	w.refs = sorted(w.refs)
-	more := false
-	for _, pc := range slices.Sorted(maps.Keys(w.tables)) {
-		t := w.tables[pc]
-		n := len(t.targets)
-		switch set := w.set(t.value); {
-		case set != nil:
-			t.targets = set
-		case !t.read:
-			t.read = true
-			t.targets = w.targets(pc, t.value)
-		}
-		if len(t.targets) > n {
-			more = true
-			for _, to := range t.targets {
-				if w.spend() {
-					w.leader(to)
-				}
-			}
-			w.enqueue(t.block)
-		}
-	}
-	return more
-}
-
-// newFunctions treats a loaded code address as a function entry if nothing else reaches it and it is not the address of
-// a table. It reports whether there are new entries.
-func (w *flow) newFunctions() bool {
-	found := false
-	var all []uint64
-	read := map[uint64]bool{}
-	for _, t := range w.tables {
-		if t.read {
-			read[uint64(int64(t.value.off))] = true
-		}
-	}
-	for _, to := range w.labels {
-		if !read[to] {
-			all = append(all, to)
-		}
-	}
-	for _, to := range sorted(all) {
-		if m := w.mark(to); *m&(begins|inside|enters) == 0 {
-			w.entry(to, enters)
-			found = true
-		}
-	}
-	return found
-}
-
-// excludes excludes table targets that are within instructions. It reports whether it excluded any targets, or whether
-// a table is shorter than assumed because code refers to an address within it.
-func (w *flow) excludes() bool {
-	w.refs = sorted(w.refs)
-	for _, bad := range []byte{inside, overlap} {
-		found := false
-		for _, t := range w.tables {
-			if w.set(t.value) != nil { // not a table
-				continue
-			}
-			for _, to := range t.targets {
-				if w.hasMarks(to, bad) && !w.never[to] {
-					w.never[to], found = true, true
-				}
-			}
-		}
-		if found {
-			return true
-		}
-	}
-	for _, t := range w.tables { // a table in code can be followed by a function
-		at := uint64(int64(t.value.off))
-		for i := 0; t.read && i < 2*maxEntries && w.isCode(at) && w.spend(); i++ {
-			if at++; w.hasMarks(at, begins|enters) {
-				w.refs = append(w.refs, at)
-				break
-			}
-		}
-	}
-	if len(w.tables) > 0 {
-		w.referUnreached()
-	}
-	w.refs = sorted(w.refs)
-	for _, pc := range slices.Sorted(maps.Keys(w.tables)) {
-		t := w.tables[pc]
-		if t.read && len(w.targets(pc, t.value)) < len(t.targets) {
-			return true
-		}
-	}
-	return false
-}
-
-// referUnreached decodes each range of unreached code from its start, and records the addresses to which it refers.
-// They may be the addresses of tables that follow other tables. Data mistaken for code can only shorten a table, which
-// does no harm: its other targets have the same state.
-func (w *flow) referUnreached() {
-	for _, r := range w.unmarked(Unreached) {
-		for pc := r.Begin; pc < r.End; {
-			in, ok := w.decode(pc)
-			if !ok {
-				in.Size = 1
-			}
-			w.refer(&in)
-			pc += uint64(in.Size)
-		}
 	}
 }

@@ -21,7 +21,8 @@ import (
 func hidden(t *testing.T, b []byte) (inf *cfi.Inference, assembly, size uint64) {
 	t.Helper()
 	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)
-	text := &code.Text{Machine: f.Machine, Described: func(func(uint64, []byte)) error { return nil }}
+	text := &code.Text{Machine: f.Machine, Described: func(func(uint64, []byte)) error { return nil },
+		Stop: func() error { return nil }, Row: func(uint64) (row cfi.InferredRow, ok, known bool) { return row, false, false }}
 	data := map[*elf.Section][]byte{}
 	for _, s := range f.Sections {
 		if s.Flags&elf.SHF_ALLOC == 0 || s.Type == elf.SHT_NOBITS {
@@ -91,15 +92,15 @@ func TestHidden(t *testing.T) {
 							continue
 						}
 						described++
-						if want.CFA.Reg != r.Reg {
+						if want.CFA.Reg != uint64(r.Reg) {
 							other++
-						} else if want.CFA.Offset != r.Offset {
+						} else if want.CFA.Offset != int64(r.Offset) {
 							t.Errorf("%#x: CFA r%d%+d, and %v in the CFI", pc, r.Reg, r.Offset, want.CFA)
 						}
 						// While RBP still has the caller's value, the inferred row and the CFI may differ in whether
 						// they give the register or the slot: clang's CFI gives the slot only after the last push.
 						kept := want.FP.Rule == cfi.RuleArchitectural || want.FP.Rule == cfi.RuleSameVal
-						saved := want.FP.Rule == cfi.RuleOffset && want.FP.Offset == r.FP
+						saved := want.FP.Rule == cfi.RuleOffset && want.FP.Offset == int64(r.FP)
 						if r.Lost && kept {
 							lost++
 						}

@@ -54,6 +54,19 @@ func (f *finder) noReturnAt(pc uint64) bool {
 	return false
 }
 
+// endsAt reports whether a function starts at pc, and only padding is between it and the address after a call: the call
+// does not return.
+func (f *finder) endsAt(after, pc uint64) bool {
+	if pc-after > 16 || !f.hasMarks(pc, enters) {
+		return pc-after <= 16 && !f.isCode(pc)
+	}
+	for after < pc && f.isCode(after) && f.machine.nop(f.at.Code[after-f.at.Addr:]) {
+		in, _ := f.machine.decode(f.at.Code[after-f.at.Addr:], after)
+		after += uint64(in.Size)
+	}
+	return after == pc
+}
+
 // search determines whether a function can return and, as far as needed, whether the functions that it calls can.
 func (f *finder) search(entry uint64) *search {
 	var work []path
@@ -68,9 +81,13 @@ func (f *finder) search(entry uint64) *search {
 		p := work[len(work)-1]
 		work = work[:len(work)-1]
 		s := f.searches[p.entry]
+		after := uint64(0) // address after a call
 		for pc, on := p.pc, true; on && !s.returns; {
 			in, ok := f.decode(pc)
 			next := pc + uint64(in.Size)
+			if after != 0 && f.endsAt(after, pc) {
+				break
+			}
 			if !ok || in.Op == insn.Return || in.Op == insn.JumpReg || in.Op == insn.JumpMem && !f.neverReturns(&in) {
 				s.returns = true
 				break
@@ -101,6 +118,10 @@ func (f *finder) search(entry uint64) *search {
 				on = f.goesOn(&in, pc)
 			default:
 				on = !in.Op.Leaves()
+			}
+			switch in.Op {
+			case insn.Call, insn.CallMem, insn.CallReg:
+				after = next
 			}
 			pc = next
 		}

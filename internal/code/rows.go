@@ -2,6 +2,7 @@ package code
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"cfi2sframe/cfi"
@@ -9,165 +10,399 @@ import (
 	"cfi2sframe/internal/insn"
 )
 
-// A Reason tells why code has no rows.
-type Reason uint8
-
-const (
-	Unreached    Reason = iota + 1 // not reachable from a known entry
-	Overlap                        // instructions overlap or are unknown
-	UnknownStack                   // no register is known to locate the frame
-	Unbalanced                     // control leaves with a different stack depth than at the entry
-	Indirect                       // a jump to an unknown address
-	RunsOn                         // control runs into bytes that are not code, or never leaves the function
-	TooComplex                     // the analysis takes too long
-	Unproved                       // the rows could not be proved
-)
-
-var reasonNames = [...]string{
-	Unreached: "code-unreached", Overlap: "code-overlap", UnknownStack: "code-unknown-stack",
-	Unbalanced: "code-unbalanced", Indirect: "code-indirect", RunsOn: "code-runs-on", TooComplex: "code-too-complex",
-	Unproved: "code-unproved",
-}
-
-// String returns the name of the reason, as used in reports.
-func (r Reason) String() string { return reasonNames[r] }
-
-// A judgment records the rows of a block, or why the block cannot have rows.
+// A judgment records the rows and the effects of a function, or why it cannot have rows.
 type judgment struct {
 	*flow
-	*block
-	component int32
-	canExit   bool // control can leave the function after the block
-	byFP      bool
-	inf       *cfi.Inference
+	odd      Reason
+	returns  bool // control leaves the function
+	movesSP  bool
+	lost     uint32
+	computed bool // a jump to a computed address
+	unknown  bool // bytes that are not instructions
+	saves    bool // a callee-saved register, or the return address
+	suspects []uint64
+	cross    []arrival
 }
 
-func (x *judgment) isOdd(why Reason) { x.odd = cmp.Or(x.odd, why) }
-
-// leave records the reason if control leaves while the stack differs from that at the entry.
-func (x *judgment) leave(why Reason) {
-	if !x.state.isEntry() {
-		x.isOdd(why)
+// record walks through all blocks once more, and records what they mean for the function and others. If ok is false, the
+// states are not final.
+func (w *flow) record(ok bool) {
+	b := w.body
+	x := &judgment{flow: w}
+	order := make([]int, w.num)
+	for i := range order {
+		order[i] = i
 	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(w.blocks[i].pc, w.blocks[j].pc) })
+	for _, i := range order {
+		t := &w.blocks[i]
+		if ok {
+			w.walk(i, x)
+		}
+		if n := len(b.spans); n > 0 && b.spans[n-1].End == t.pc {
+			b.spans[n-1].End = t.end
+		} else {
+			b.spans = append(b.spans, elffile.Span{Begin: t.pc, End: t.end})
+		}
+	}
+	if !ok {
+		x.odd = TooComplex
+	}
+	if w.clash {
+		x.odd = cmp.Or(x.odd, Overlap)
+	}
+	if x.odd != 0 && x.odd != Indirect {
+		for _, pc := range x.suspects {
+			if !w.stops[pc] {
+				w.questions = append(w.questions, pc)
+			}
+		}
+	}
+	if len(w.questions) > 0 && ok {
+		b.pieces = nil
+		return
+	}
+	x.conclude()
+}
+
+// conclude decides whether the function has rows, and what calls of it change.
+func (x *judgment) conclude() {
+	b, m := x.body, x.machine
+	if b.odd = x.odd; b.odd != 0 {
+		b.pieces = nil
+	}
+	b.evident = b.evident || x.saves
+	b.effect = effect{lost: x.lost, movesSP: x.movesSP, noReturn: !x.returns && b.odd == 0}
+	switch saved := ^m.convention.lost & (1<<len(m.dwarf) - 1) &^ (1 << m.sp); {
+	case x.movesSP, x.computed, x.unknown:
+		b.effect.lost |= saved | m.convention.lost
+	case b.odd == UnknownStack, b.odd == Unbalanced, b.odd == TooComplex:
+		b.effect.lost = m.convention.lost
+	case b.odd != 0:
+		b.effect.lost |= m.convention.lost
+	}
+	if x.computed { // what follows may be labels of this function
+		b.labels = nil
+	}
+	if b.odd == 0 {
+		b.stops = slices.Sorted(maps.Keys(x.stops))
+		b.tables = map[uint64][]uint64{}
+		for pc, t := range x.tables {
+			if len(t.targets) > 0 {
+				b.tables[pc] = t.targets
+			}
+		}
+	}
+	x.finished = x
+}
+
+// finish makes the results of an analysis known to other functions.
+func (w *flow) finish() {
+	b, x := w.body, w.finished
+	label := len(x.cross) > 0 && (b.trust == guessed || !b.evident)
+	if b.trust >= loose && (b.odd != 0 || !b.evident && len(b.callees) == 0 || label) &&
+		!w.hasMarks(b.arrivals[0].pc, known) { // a label, or data
+		odd := b.odd
+		w.discard(b)
+		b.odd = cmp.Or(odd, NotCalled)
+		return
+	}
+	for i := range w.num {
+		w.owner[w.blocks[i].pc] = b
+	}
+	for _, c := range b.callees {
+		if c.way == within {
+			w.call(c.to)
+		} else if w.hasMarks(c.to, function) {
+			w.add(c.to, firm)
+		}
+	}
+	for i := range x.cross {
+		a := &x.cross[i]
+		if owner := w.ownerOf(a.pc); owner != nil && owner != b {
+			b.callees = append(b.callees, callee{to: owner.arrivals[0].pc, assumed: w.machine.convention, way: across})
+			w.cross(owner, a)
+		}
+	}
+}
+
+// cross adds a way into the middle of a function.
+func (w *flow) cross(b *body, a *arrival) {
+	a.state.scrub()
+	for i := range b.arrivals {
+		if old := &b.arrivals[i]; old.pc == a.pc {
+			changed := w.meet(&old.state, &a.state)
+			if old.state.scrub(); changed {
+				w.again(b)
+			}
+			return
+		}
+	}
+	b.arrivals = append(b.arrivals, *a)
+	w.again(b)
+}
+
+func (x *judgment) isOdd(why Reason) {
+	x.odd = cmp.Or(x.odd, why)
 }
 
 func (x *judgment) each(pc uint64, in *insn.Inst) {
 	if x.hasMarks(pc, overlap) {
 		x.isOdd(Overlap)
 	}
-	if sp := x.state.reg[x.machine.sp]; sp.kind == frame && sp.off > x.machine.atEntry {
+	s := &x.state
+	if sp := s.reg[x.machine.sp]; sp.kind == frame && sp.off > x.machine.atEntry && x.body.from == 0 {
 		x.isOdd(Unbalanced)
-		x.astray = true
 	}
-	row, ok := x.state.row(x.byFP)
+	row, ok := s.row(x.byFP)
 	if !ok {
 		x.isOdd(UnknownStack)
 	}
-	x.addRow(pc, pc+uint64(in.Size), row)
+	next := pc + uint64(in.Size)
+	x.addRow(pc, next, row)
+	switch in.Op {
+	case insn.Call:
+		if in.Target != next && x.isCode(in.Target) {
+			x.body.callees = append(x.body.callees, callee{to: in.Target, assumed: x.effectOf(in)})
+		}
+		x.suspect(pc, next)
+	case insn.Push, insn.Store:
+		if v := s.get(in.Src); v.kind == entryValue && x.machine.convention.lost>>v.reg&1 == 0 && in.Op == insn.Push || v == x.machine.back {
+			x.saves = true
+		}
+	case insn.CallReg, insn.CallMem:
+		x.suspect(pc, next)
+	case insn.Address:
+		if a := s.address(&in.Mem); a.kind == constant && x.isCode(uint64(int64(a.off))) {
+			x.body.labels = append(x.body.labels, uint64(int64(a.off)))
+		}
+	}
+}
+
+// suspect notes a call that padding follows, up to an address at which a function could start. If the code after it is
+// odd, the call may not return.
+func (x *judgment) suspect(pc, next uint64) {
+	at := next
+	for m := x.mark(at); m != nil && x.machine.nop(x.at.Code[at-x.at.Addr:]); m = x.mark(at) {
+		in, ok := x.decodeAt(at)
+		if !ok {
+			break
+		}
+		at += uint64(in.Size)
+	}
+	if at%16 == 0 && (at > next || x.hasMarks(at, enters)) {
+		x.suspects = append(x.suspects, pc)
+	}
 }
 
 func (x *judgment) to(pc uint64) {
-	if x.flow.block(pc) < 0 || x.hasMarks(pc, function) {
-		x.leave(Unbalanced)
+	call := x.fallsFrom(pc)
+	way := x.goes(pc)
+	if way != within && call != 0 && !(x.state.isEntry() && x.keepsFP()) && !x.stops[call] {
+		x.questions = append(x.questions, call)
+		return
+	}
+	switch way {
+	case tail:
+		x.leave(pc, x.machine.convention)
+	case outside:
+		x.leaveTo(pc)
+	case across:
+		x.returns = true
+		x.lost |= x.machine.convention.lost
+		a := arrival{pc: pc}
+		a.state.copyFrom(&x.state)
+		x.cross = append(x.cross, a)
+	}
+}
+
+// keepsFP reports whether FP has its value at function entry.
+func (x *judgment) keepsFP() bool {
+	fp := x.machine.fp
+	return x.state.reg[fp] == x.machine.entry.reg[fp]
+}
+
+// leave records a jump to a function in a gap.
+func (x *judgment) leave(pc uint64, e effect) {
+	x.returns = true
+	if !x.state.isEntry() || !x.keepsFP() {
+		x.isOdd(Unbalanced)
+	}
+	if b := x.entries[pc]; b != nil && b.analysed && b != x.body {
+		e = b.effect
+	}
+	x.lost |= x.state.lost() | e.lost
+	x.movesSP = x.movesSP || e.movesSP
+	if pc != x.body.arrivals[0].pc {
+		x.body.callees = append(x.body.callees, callee{to: pc, assumed: e, way: tail})
+	}
+}
+
+// leaveTo records that control reaches code outside of the gaps.
+func (x *judgment) leaveTo(pc uint64) {
+	x.returns = true
+	x.lost |= x.state.lost() | x.machine.convention.lost
+	row, ok, described := x.Row(pc)
+	switch entry := x.state.isEntry() && x.keepsFP(); {
+	case !described && x.falls:
+		x.isOdd(RunsOn)
+	case !described || ok && x.machine.isEntryRow(&row):
+		if !entry {
+			x.isOdd(Unbalanced)
+		}
+		x.body.evident = x.body.evident || entry && described
+	case !ok || !x.state.agrees(&row):
+		x.isOdd(Unbalanced)
+	default:
+		x.body.evident = true
 	}
 }
 
 func (x *judgment) out(in *insn.Inst) {
-	if in.Op == insn.Return {
-		x.leave(Unbalanced)
-		x.astray = x.astray || x.state.reg[x.machine.sp].kind == frame && !x.state.isEntry()
-	} else {
-		x.leave(Indirect)
-		x.block.indirect = true
+	x.returns = true
+	s := &x.state
+	sp := s.reg[x.machine.sp]
+	x.lost |= s.lost()
+	switch {
+	case in.Op == insn.Return && in.Mem.Step != 0:
+		x.isOdd(Unbalanced)
+		x.movesSP = true
+	case in.Op == insn.Return && s.isEntry():
+		x.body.evident = true
+	case in.Op == insn.Return:
+		x.isOdd(Unbalanced)
+		x.movesSP = x.movesSP || sp.kind == unknown && x.unsure ||
+			sp.kind == frame && (sp.off > x.machine.atEntry || x.machine.ra != insn.None && s.reg[x.machine.ra] == x.machine.back || s.load(sp) == x.machine.back)
+	default:
+		x.lost |= x.machine.convention.lost
+		if t := x.tables[x.pc]; t != nil && t.computed {
+			x.computed = true
+			x.barred = append(x.barred, span(x.pc, x.nextFunction(x.pc)))
+			x.isOdd(Indirect)
+		}
+		if !s.isEntry() || !x.keepsFP() {
+			x.isOdd(Indirect)
+		}
 	}
 }
 
 func (x *judgment) ends(pc uint64) {
 	if x.isCode(pc) {
 		x.isOdd(Overlap)
-		x.addRow(pc, pc+1, cfi.InferredRow{})
+		x.unknown = true
 	} else {
 		x.isOdd(RunsOn)
 	}
 }
 
-func (x *judgment) stop(pc uint64) { x.inf.NoReturn[pc] = true }
+func (x *judgment) stop(pc uint64) { x.flow.stop(pc) }
 
-// addRow adds the row of an instruction. A function ends where the next function or another component starts.
+// addRow adds the row of an instruction. A piece ends where the next function or other code starts.
 func (x *judgment) addRow(pc, end uint64, row cfi.InferredRow) {
-	list, n, component := x.inf.Functions, len(x.inf.Functions), int(x.component)
-	if n == 0 || list[n-1].End != pc || list[n-1].Component != component ||
-		x.hasMarks(pc, enters) {
-		list = append(list, cfi.InferredFunction{Begin: pc, Component: component})
-		x.inf.Functions = list
+	list := x.body.pieces
+	n := len(list)
+	if n == 0 || list[n-1].End != pc || x.hasMarks(pc, enters) {
+		list = append(list, piece{Span: span(pc, pc)})
+		x.body.pieces = list
 		n++
 	}
-	fn := &list[n-1]
-	fn.End = end
-	row.Off = uint32(pc - fn.Begin)
-	if k := len(fn.Rows); k > 0 {
-		last := fn.Rows[k-1]
+	p := &list[n-1]
+	p.End = end
+	row.Off = uint32(pc - p.Begin)
+	if k := len(p.rows); k > 0 {
+		last := p.rows[k-1]
 		if last.Off = row.Off; last == row {
 			return
 		}
 	}
-	fn.Rows = append(fn.Rows, row)
+	p.rows = append(p.rows, row)
 }
 
-// claim returns the rows of the components that have no problems, and the code of all others.
-func (w *flow) claim() (*cfi.Inference, []Refusal) {
-	inf := &cfi.Inference{Jumps: map[uint64][]uint64{}, NoReturn: map[uint64]bool{}}
-	pcs := make([]uint64, w.num)
-	for i := range w.num {
-		b, c := w.b(i), w.b(w.component(i))
-		c.byFP = c.byFP || b.byFP
-		pcs[i] = b.pc
-	}
-	slices.Sort(pcs)
-	within := w.reversed(func(b *block) [3][]int32 { return [3][]int32{b.next} })
-	exits := w.reaching(within, func(b *block) bool { return b.exits })
-	ends := w.reaching(within, func(b *block) bool { return b.exits || b.stops })
-	jumps := w.reversed(func(b *block) [3][]int32 { return [3][]int32{b.next, b.tails} })
-	returns := w.reaching(jumps, func(b *block) bool { return b.returns })
-	for _, pc := range pcs {
-		i := w.block(pc)
-		b, c := w.b(i), w.component(i)
-		if !b.seen {
-			b.in, b.odd = w.machine.entry, Unreached
-		}
-		w.walk(i, &judgment{w, b, c, exits[i], w.b(c).byFP, inf})
-	}
-	w.spread()
-	for i := range w.num { // combine the facts about all blocks in the component's representative
-		b, c := w.b(i), w.b(w.component(i))
-		c.odd = cmp.Or(c.odd, b.odd)
-		c.indirect = c.indirect || b.indirect
-		c.returns = c.returns || returns[i]
-		c.label = c.label || w.hasMarks(b.pc, enters) && !w.hasMarks(b.pc, known)
-	}
-	for i := range w.num {
-		b, c := w.b(i), w.b(w.component(i))
-		if b.seen && !ends[i] {
-			c.odd = cmp.Or(c.odd, RunsOn)
-		}
-		if c.label && (c.indirect || !c.returns) { // may be part of a function that is entered and left elsewhere
-			c.odd = cmp.Or(c.odd, Indirect)
+func span(begin, end uint64) elffile.Span { return elffile.Span{Begin: begin, End: end} }
+
+// evidence marks functions that only jump to functions which are evident, or are called.
+func (f *finder) evidence() {
+	for more := true; more; {
+		more = false
+		for _, b := range f.bodies {
+			if b.evident || b.odd != 0 {
+				continue
+			}
+			for _, c := range b.callees {
+				to := f.entries[c.to]
+				if c.way == tail && (f.hasMarks(c.to, known) || to != nil && to.evident && to.odd == 0) {
+					b.evident, more = true, true
+					break
+				}
+			}
 		}
 	}
-	for pc, t := range w.tables {
-		if len(t.targets) > 0 && w.b(w.component(t.block)).odd == 0 {
-			inf.Jumps[pc] = t.targets
+}
+
+// claim returns the rows of all functions that have some, and the other code.
+func (f *finder) claim() (*cfi.Inference, []Refusal) {
+	f.evidence()
+	slices.SortStableFunc(f.bodies, byAddress)
+	inf := &cfi.Inference{Jumps: map[uint64][]uint64{}, NoReturn: map[uint64]bool{}, From: map[uint64]uint64{}}
+	refused := f.unmarked(Unreached)
+	for i, b := range f.bodies {
+		entry := b.arrivals[0].pc
+		if b.odd == 0 && !b.evident && !f.hasMarks(entry, known) && entry != f.Start {
+			b.odd = NotCalled
 		}
+		if b.odd == 0 && f.overlaps(b) {
+			b.odd = Overlap
+		}
+		if b.odd != 0 {
+			for _, s := range b.spans {
+				refused = append(refused, Refusal{s, b.odd})
+			}
+			continue
+		}
+		outermost := entry == f.Start && !f.hasMarks(entry, known)
+		for _, p := range b.pieces {
+			if outermost {
+				for k := range p.rows {
+					p.rows[k].Outermost = true
+				}
+			}
+			inf.Functions = append(inf.Functions, cfi.InferredFunction{Begin: p.Begin, End: p.End, Component: i, Rows: p.rows})
+		}
+		maps.Copy(inf.Jumps, b.tables)
+		for _, pc := range b.stops {
+			inf.NoReturn[pc] = true
+		}
+		if b.from != 0 {
+			inf.From[entry] = b.from
+		}
+		b.pieces, b.callees, b.tables = nil, nil, nil
 	}
-	refused := w.unmarked(Unreached)
-	inf.Functions = slices.DeleteFunc(inf.Functions, func(fn cfi.InferredFunction) bool {
-		why := w.b(int32(fn.Component)).odd
-		if why != 0 {
-			refused = append(refused, Refusal{elffile.Span{Begin: fn.Begin, End: fn.End}, why})
+	slices.SortFunc(inf.Functions, func(a, b cfi.InferredFunction) int { return cmp.Compare(a.Begin, b.Begin) })
+	end := uint64(0)
+	inf.Functions = slices.DeleteFunc(inf.Functions, func(fn cfi.InferredFunction) bool { // two functions share bytes
+		if fn.Begin < end {
+			return true
 		}
-		return why != 0
+		end = fn.End
+		return false
 	})
 	return inf, disjoint(refused)
+}
+
+// overlaps reports whether instructions of a function overlap others.
+func (f *finder) overlaps(b *body) bool {
+	for _, p := range b.pieces {
+		if f.mark(p.Begin) == nil {
+			continue
+		}
+		off := p.Begin - f.at.Addr
+		for _, m := range f.at.marks[off : off+p.Size()] {
+			if m&overlap != 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // disjoint sorts refused code by address. Where functions overlap, the first takes precedence.
@@ -183,58 +418,6 @@ func disjoint(list []Refusal) []Refusal {
 		}
 	}
 	return out
-}
-
-// spread marks components that call components from which control leaves with a different stack depth.
-func (w *flow) spread() {
-	callers := w.reversed(func(b *block) [3][]int32 { return [3][]int32{b.calls, b.tails} })
-	members := make([][]int32, w.num) // by component
-	for i := range w.num {
-		c := w.component(i)
-		members[c] = append(members[c], i)
-	}
-	var work []int32 // components
-	add := func(i int32) {
-		if c := w.component(i); !w.b(c).lost {
-			w.b(c).lost = true
-			w.b(c).odd = cmp.Or(w.b(c).odd, Unbalanced)
-			work = append(work, c)
-		}
-	}
-	for i := range w.num {
-		if w.b(i).astray {
-			add(i)
-		}
-	}
-	for len(work) > 0 {
-		c := work[len(work)-1]
-		work = work[:len(work)-1]
-		for _, i := range members[c] {
-			for _, j := range callers.of(i) {
-				add(j)
-			}
-		}
-	}
-}
-
-// reaching reports for each block whether a block that satisfies a condition is reachable from it.
-func (w *flow) reaching(before *edges, condition func(*block) bool) []bool {
-	reaches := make([]bool, w.num)
-	var work []int32
-	for i := range w.num {
-		if condition(w.b(i)) {
-			work = append(work, i)
-		}
-	}
-	for len(work) > 0 {
-		i := work[len(work)-1]
-		work = work[:len(work)-1]
-		if !reaches[i] {
-			reaches[i] = true
-			work = append(work, before.of(i)...)
-		}
-	}
-	return reaches
 }
 
 // addRefusal appends refused code, or extends the last refusal if it is adjacent and has the same reason.
@@ -262,9 +445,9 @@ func (s *state) row(byFP bool) (row cfi.InferredRow, ok bool) {
 	row.FP, ok = s.place(m.entry.reg[m.fp])
 	row.Lost = !ok
 	if m.ra == insn.None {
-		return row, true
+		return row, s.load(value{kind: frame, off: m.atEntry}) == m.back
 	}
-	ra := m.entry.reg[m.ra]
+	ra := m.back
 	row.RAReg = uint8(m.dwarf[m.ra])
 	if row.RA, ok = s.place(ra); ok {
 		row.Kept = row.RA != 0 && s.reg[m.ra] == ra
@@ -290,4 +473,61 @@ func (s *state) place(saved value) (at int32, ok bool) {
 		}
 	}
 	return at, ok || at != 0
+}
+
+// isEntryRow reports whether a row is that of a function entry.
+func (m *machine) isEntryRow(row *cfi.InferredRow) bool {
+	entry, _ := m.entry.row(false)
+	entry.Off = row.Off
+	return *row == entry
+}
+
+// fromRow sets the state that a row describes.
+func (m *machine) fromRow(s *state, row *cfi.InferredRow) {
+	s.machine, s.reg, s.slots = m, [maxRegs]value{}, nil
+	cfa := slices.Index(m.dwarf, uint64(row.Reg))
+	s.reg[cfa] = value{kind: frame, off: -row.Offset}
+	fp := m.entry.reg[m.fp]
+	switch {
+	case row.Lost:
+	case row.FP != 0:
+		s.slots = append(s.slots, slot{value{kind: frame, off: row.FP}, fp})
+	default:
+		s.reg[m.fp] = fp
+	}
+	back := m.back
+	if row.Signed {
+		back.off = signed
+	}
+	switch {
+	case m.ra == insn.None:
+		s.slots = append(s.slots, slot{value{kind: frame, off: m.atEntry}, back})
+	case row.RA != 0:
+		s.slots = append(s.slots, slot{value{kind: frame, off: row.RA}, back})
+	default:
+		s.reg[slices.Index(m.dwarf, uint64(row.RAReg))] = back
+	}
+}
+
+// agrees reports whether the state implies a row.
+func (s *state) agrees(row *cfi.InferredRow) bool {
+	var want state
+	s.machine.fromRow(&want, row)
+	for r, v := range want.reg {
+		if v.kind != unknown && s.reg[r] != v {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(want.slots, func(x slot) bool { return s.load(x.at) != x.value })
+}
+
+// scrub removes what is only known within a function.
+func (s *state) scrub() {
+	local := func(v value) bool { return v.kind == aligned || v.kind == label || v.kind == target }
+	for r := range s.reg {
+		if local(s.reg[r]) {
+			s.reg[r] = value{}
+		}
+	}
+	s.slots = slices.DeleteFunc(s.slots, func(x slot) bool { return local(x.at) || local(x.value) })
 }

@@ -3,6 +3,7 @@ package code
 import (
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 
 	"cfi2sframe/internal/insn"
@@ -27,6 +28,7 @@ const (
 	entry           // an entry of the table at off
 	target          // an entry of the table at off, plus the number with index site
 	label           // an address in the set with index site
+	computed        // the address of code, plus an unknown number
 )
 
 // signed is the value of field off for a signed return address.
@@ -51,7 +53,7 @@ func (v value) plus(n int64) value {
 // number returns a constant, or an unknown value if n exceeds 32 bits.
 func number(n int64) value { return value{kind: constant}.plus(n) }
 
-// A slot is 8 bytes of the stack with a known value.
+// A slot is 8 bytes of the stack with a known value. The base of a jump table can be in a slot, too.
 type slot struct {
 	at    value // an address in the frame
 	value value
@@ -64,10 +66,28 @@ type state struct {
 	slots   []slot
 }
 
-// isEntry reports whether the stack, and the register with the return address if any, are as at function entry.
+// isEntry reports whether the stack and the return address are as at function entry.
 func (s *state) isEntry() bool {
 	m := s.machine
-	return s.reg[m.sp] == m.entry.reg[m.sp] && (m.ra == insn.None || s.reg[m.ra] == m.entry.reg[m.ra])
+	if s.reg[m.sp] != m.entry.reg[m.sp] {
+		return false
+	}
+	if m.ra == insn.None {
+		return s.load(s.reg[m.sp]) == m.back
+	}
+	return s.reg[m.ra] == m.back
+}
+
+// lost returns the registers, other than SP and the one with the return address, that do not contain their values at
+// function entry.
+func (s *state) lost() (mask uint32) {
+	m := s.machine
+	for r := range m.dwarf {
+		if s.reg[r] != m.entry.reg[r] && insn.Reg(r) != m.sp && insn.Reg(r) != m.ra {
+			mask |= 1 << r
+		}
+	}
+	return mask
 }
 
 // copyFrom makes s a copy of t.
@@ -100,7 +120,6 @@ func (w *flow) union(x, y value) value {
 	union := sorted(slices.Concat(a, b))
 	var key []byte
 	for _, pc := range union {
-		w.spend()
 		key = binary.LittleEndian.AppendUint64(key, pc)
 	}
 	i, ok := w.setIndex[string(key)]
@@ -159,6 +178,14 @@ func (s *state) forgetBelow(sp value) {
 	s.slots = slices.DeleteFunc(s.slots, func(x slot) bool { return x.at.isBelow(sp) })
 }
 
+// forgetPopped removes copies below SP of values that are in their registers.
+func (s *state) forgetPopped() {
+	sp := s.reg[s.machine.sp]
+	s.slots = slices.DeleteFunc(s.slots, func(x slot) bool {
+		return x.at.isBelow(sp) && x.value.kind == entryValue && s.reg[x.value.reg] == x.value
+	})
+}
+
 // call removes what a call may change: registers, and everything below the stack pointer.
 func (s *state) call(changed uint32) {
 	if s.clobber(changed); s.machine.ra != insn.None {
@@ -173,7 +200,7 @@ const maxSlots = 32
 // save records the value of the 8 bytes at an address, if it may be needed later.
 func (s *state) save(at, v value) {
 	s.forget(at, wordSize)
-	if (v.onStack() || v.kind == entryValue) && len(s.slots) < maxSlots {
+	if (v.onStack() || v.kind == entryValue || v.kind == constant) && len(s.slots) < maxSlots {
 		s.slots = append(s.slots, slot{at, v})
 	}
 }
@@ -217,7 +244,7 @@ func (s *state) get(r insn.Reg) value {
 // sign signs the return address with SP as the modifier, or authenticates it. Unwinders expect SP to be the CFA there.
 func (s *state) sign(sign bool) {
 	m := s.machine
-	old, now := m.entry.reg[m.ra], m.entry.reg[m.ra]
+	old, now := m.back, m.back
 	if now.off = signed; !sign {
 		old, now = now, old
 	}
@@ -247,10 +274,8 @@ func (s *state) pop() value {
 
 // clobber makes registers unknown.
 func (s *state) clobber(regs uint32) {
-	for r := range s.reg {
-		if regs>>r&1 != 0 {
-			s.reg[r] = value{}
-		}
+	for ; regs != 0; regs &= regs - 1 {
+		s.reg[bits.TrailingZeros32(regs)] = value{}
 	}
 }
 
@@ -277,6 +302,10 @@ func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
 		}
 	case insn.Const, insn.Page:
 		v = number(in.Imm)
+	case insn.Low:
+		if old := s.reg[to]; old.kind == constant {
+			v = number(int64(old.off)&^0xff | in.Imm&0xff)
+		}
 	case insn.Address:
 		v = s.address(&in.Mem)
 		if m := &in.Mem; m.Base != insn.None && m.Index != insn.None && m.Scale == 1 {
@@ -351,8 +380,12 @@ func (w *flow) sum(x, y value) value {
 		x, y = y, x
 	}
 	switch {
-	case y.kind != constant:
+	case w.set(x) != nil && y.kind != constant:
+		return value{kind: computed}
+	case y.kind != constant, x.kind == computed:
 		return value{}
+	case w.set(y) != nil && (x.kind == unknown || x.kind == entryValue || x.kind == computed):
+		return value{kind: computed}
 	case x.kind == entry:
 		site, ok := w.site(int64(y.off))
 		if !ok {

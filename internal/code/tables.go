@@ -9,10 +9,9 @@ import (
 
 // A jumpTable holds the targets of an indirect jump.
 type jumpTable struct {
-	value   value
-	targets []uint64
-	read    bool
-	block   int32 // block that ends with the jump
+	value    value
+	targets  []uint64
+	computed bool // the jump is to an address of code plus an unknown number
 }
 
 const (
@@ -38,7 +37,7 @@ func (w *flow) targets(pc uint64, v value) []uint64 {
 		end = int(min(uint64(end), w.refs[i]-table))
 	}
 	var out []uint64
-	for i := 0; (i+1)*size <= end && w.spend(); i++ {
+	for i := 0; (i+1)*size <= end; i++ {
 		var to uint64
 		switch e := b[i*size:]; size {
 		case 8:
@@ -52,7 +51,8 @@ func (w *flow) targets(pc uint64, v value) []uint64 {
 			}
 		}
 		switch {
-		case to != base && to+maxDistance-pc <= 2*maxDistance && !w.never[to] && w.isPlausible(to):
+		case to == base && w.isCode(base): // an unused entry
+		case to != base && (size == 8 || to+maxDistance-pc <= 2*maxDistance) && !w.never[to] && w.isPlausible(to):
 			if len(out) == 0 { // if indexes start at i, references to the next table are i entries too low
 				end = min(end+i*size, len(b))
 			}
@@ -64,10 +64,8 @@ func (w *flow) targets(pc uint64, v value) []uint64 {
 	return sorted(out)
 }
 
-func sorted(list []uint64) []uint64 {
-	slices.Sort(list)
-	return slices.Compact(list)
-}
+// maxPlausible bounds the number of instructions that are decoded to judge a target.
+const maxPlausible = 64
 
 // isPlausible reports whether the code at pc decodes up to an instruction that does not fall through, or to code
 // already reached. Code that starts with a jump through a register is not plausible: it belongs to another table.
@@ -75,7 +73,7 @@ func (f *finder) isPlausible(pc uint64) bool {
 	if in, ok := f.decode(pc); ok && in.Op == insn.JumpReg {
 		return false
 	}
-	for f.spend() {
+	for range maxPlausible {
 		m := f.mark(pc)
 		switch {
 		case m == nil:
@@ -94,5 +92,5 @@ func (f *finder) isPlausible(pc uint64) bool {
 		}
 		pc += uint64(in.Size)
 	}
-	return false
+	return true
 }

@@ -61,7 +61,7 @@ func (p *Program) CFI() (table *cfi.Table, err error) {
 	if p.Debug, err = debugfile.Open(p.Sources.DebugFile, p.path, p.File); err != nil {
 		return nil, err
 	}
-	return convert.LoadCFI(p.File, p.Sources.CFI, p.Debug.File(), p.Sources.Infer)
+	return convert.LoadCFI(context.Background(), p.File, p.Sources.CFI, p.Debug.File(), p.Sources.Infer)
 }
 
 // WhyNone returns why the file cannot have an .sframe, or "" if it can.

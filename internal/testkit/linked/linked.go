@@ -91,7 +91,7 @@ func Check(path string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, err := convert.LoadCFI(f, cfi.Auto, nil, false)
+	table, err := convert.LoadCFI(context.Background(), f, cfi.Auto, nil, false)
 	if err != nil {
 		return nil, err
 	}
