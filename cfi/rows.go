@@ -96,14 +96,21 @@ func (t *Table) Find(pc uint64) *Function {
 
 // Lookup returns the row for pc, and whether there is one.
 func (t *Table) Lookup(pc uint64) (Row, bool) {
-	if fn := t.Find(pc); fn != nil {
-		for row := range fn.Rows() {
-			if pc < row.End {
-				return row, true
-			}
-		}
+	fn := t.Find(pc)
+	if fn == nil {
+		return Row{}, false
 	}
-	return Row{}, false
+	x, start := fn.cie.sec.programs, fn.fdeRange().Begin
+	steps := x.stepsOf(fn)
+	i := sort.Search(len(steps), func(i int) bool { return uint64(steps[i].Off) > pc-start }) - 1
+	if i < 0 {
+		return Row{}, false
+	}
+	row := Row{max(start+uint64(steps[i].Off), fn.Begin), fn.End, steps[i].Number, &x.rules[steps[i].Number]}
+	if i+1 < len(steps) {
+		row.End = min(row.End, start+uint64(steps[i+1].Off))
+	}
+	return row, true
 }
 
 // NumRules returns the number of distinct rules in the file.

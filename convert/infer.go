@@ -101,7 +101,8 @@ func inferRows(ctx context.Context, f *elffile.File, t *cfi.Table, described []e
 	if err != nil {
 		return nil, nil, err
 	}
-	return prove(f, inf, r.withoutPadding(refused))
+	refused, err = prove(f, t, inf, r.withoutPadding(refused))
+	return inf, refused, err
 }
 
 // addSymbols adds the functions that have global symbols, and those that do not return.
@@ -134,25 +135,22 @@ func addSymbols(f *elffile.File, text *code.Text) error {
 	return addRelocated(f, imported, text.NoReturn)
 }
 
-// prove removes functions that package verify rejects, and functions without an exit.
-func prove(f *elffile.File, inf *cfi.Inference, refused []code.Refusal) (*cfi.Inference, []code.Refusal, error) {
-	wrong, err := verify.Code(f, inf)
+// prove removes functions that package verify rejects. The table gives the rows of other code.
+func prove(f *elffile.File, t *cfi.Table, inf *cfi.Inference, refused []code.Refusal) ([]code.Refusal, error) {
+	wrong, err := verify.Code(f, t, inf)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	inf.Functions = slices.DeleteFunc(inf.Functions, func(fn cfi.InferredFunction) bool {
-		var why code.Reason
-		switch _, bad := wrong[fn.Component]; {
-		case bad:
-			why = code.Unproved
-		default:
-			return false
+		_, bad := wrong[fn.Component]
+		if bad {
+			span := elffile.Span{Begin: fn.Begin, End: fn.End}
+			refused = append(refused, code.Refusal{Span: span, Reason: code.Unproved})
 		}
-		refused = append(refused, code.Refusal{Span: elffile.Span{Begin: fn.Begin, End: fn.End}, Reason: why})
-		return true
+		return bad
 	})
 	slices.SortFunc(refused, func(a, b code.Refusal) int { return cmp.Compare(a.Begin, b.Begin) })
-	return inf, refused, nil
+	return refused, nil
 }
 
 // isPart reports whether b starts with the name of a part of a function, which is entered by jumps.

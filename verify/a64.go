@@ -87,7 +87,7 @@ func (in *a64) flow() flow {
 		switch w >> 21 & 7 {
 		case 0:
 			if w&31 == 1 { // svc
-				return flowNext
+				return flowSystem
 			}
 		case 1, 2: // brk, hlt
 			return flowTrap

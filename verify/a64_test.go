@@ -31,7 +31,7 @@ var a64Words = map[string]uint32{
 func TestA64Code(t *testing.T) {
 	const sp, fp, lr = 31, 29, 30
 	entry := cfi.InferredRow{Reg: sp, RAReg: lr}
-	row := func(off uint32, reg uint64, offset int64, change func(r *cfi.InferredRow)) cfi.InferredRow {
+	row := func(off uint32, reg uint8, offset int32, change func(r *cfi.InferredRow)) cfi.InferredRow {
 		r := cfi.InferredRow{Off: off, Reg: reg, Offset: offset, RAReg: lr}
 		if change != nil {
 			change(&r)
@@ -94,12 +94,12 @@ func TestA64Code(t *testing.T) {
 		move, ret := fmt.Sprintf("mov x%d, x30", i), fmt.Sprintf("ret x%d", i)
 		a64Words[move], a64Words[ret] = 0xaa1e03e0|i, 0xd65f0000|i<<5
 		tests = append(tests, codeTest{ret, []string{move, ret}, []cfi.InferredRow{entry,
-			row(4, sp, 0, func(r *cfi.InferredRow) { r.RAReg = uint64(i) })}, true})
+			row(4, sp, 0, func(r *cfi.InferredRow) { r.RAReg = uint8(i) })}, true})
 		base, back := fmt.Sprintf("mov x%d, sp", i), fmt.Sprintf("mov sp, x%d", i)
 		a64Words[base], a64Words[back] = 0x910003e0|i, 0x9100001f|i<<5
 		tests = append(tests, codeTest{base + " across a call", []string{"stp x29, x30, [sp, #-32]!", base, "blr x8",
 			back, "ldp x29, x30, [sp], #32", "ret"}, []cfi.InferredRow{entry, row(4, sp, 32, saved),
-			row(8, uint64(i), 32, saved), row(20, sp, 0, nil)}, i >= 19})
+			row(8, uint8(i), 32, saved), row(20, sp, 0, nil)}, i >= 19})
 	}
 	for _, tt := range tests {
 		var code []byte
@@ -113,7 +113,7 @@ func TestA64Code(t *testing.T) {
 		file := fileOf(t, elf.ET_DYN, elf.EM_AARCH64, binary.LittleEndian,
 			region{name: ".text", addr: 0x1000, code: code})
 		accepts := func(rows []cfi.InferredRow) bool {
-			refused, err := Code(file, &cfi.Inference{Functions: []cfi.InferredFunction{
+			refused, err := Code(file, nil, &cfi.Inference{Functions: []cfi.InferredFunction{
 				{Begin: 0x1000, End: 0x1000 + uint64(len(code)), Rows: rows}}})
 			if err != nil {
 				t.Fatal(err)
@@ -148,7 +148,7 @@ func TestA64Callee(t *testing.T) {
 	}
 	file := fileOf(t, elf.ET_DYN, elf.EM_AARCH64, binary.LittleEndian, region{name: ".text", addr: 0x1000, code: code})
 	rows := []cfi.InferredRow{{Reg: 31, RAReg: 30}}
-	refused, err := Code(file, &cfi.Inference{Functions: []cfi.InferredFunction{
+	refused, err := Code(file, nil, &cfi.Inference{Functions: []cfi.InferredFunction{
 		{Begin: 0x1000, End: 0x1008, Rows: rows}, {Begin: 0x1008, End: 0x100c, Rows: rows, Component: 1}}})
 	if _, ok := refused[0]; err != nil || !ok || len(refused) != 1 {
 		t.Errorf("%v, error %v", refused, err)
@@ -159,7 +159,8 @@ func TestA64Callee(t *testing.T) {
 // Loads, stores, rmif and system calls may write fewer registers than the check assumes.
 func TestA64Written(t *testing.T) {
 	flows := map[insn.Op]flow{insn.Branch: flowBranch, insn.Jump: flowJump, insn.JumpReg: flowIndirect,
-		insn.Call: flowCall, insn.CallReg: flowCallIndirect, insn.Return: flowReturn, insn.Trap: flowTrap}
+		insn.Call: flowCall, insn.CallReg: flowCallIndirect, insn.Return: flowReturn, insn.Trap: flowTrap,
+		insn.System: flowSystem}
 	r := rand.New(rand.NewPCG(1, 2))
 	known := 0
 	for range 1 << 20 {

@@ -4,7 +4,9 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
+	"slices"
 	"sort"
 
 	"cfi2sframe/cfi"
@@ -19,6 +21,9 @@ import (
 // Between adjacent instructions the checker knows more than the rows say, for example where registers point. At a jump
 // target, it knows only the row and, if the row says that the frame pointer is in its register, whether it is also
 // saved (see settle).
+//
+// The calling convention is the contract between components. A component is refused for its own faults only; its
+// callers then rely on the convention, as they do for imported functions.
 
 // A Violation tells why rows are rejected.
 type Violation struct {
@@ -30,12 +35,13 @@ func (v Violation) String() string { return fmt.Sprintf("%#x: %s", v.PC, v.What)
 
 // A component is a set of functions connected by jumps.
 type component struct {
-	number  int
-	written uint32 // registers that its functions or their callees write
-	losesFP bool   // may return with a different frame pointer
-	refused bool
-	exits   bool // leaves with a frame that differs from that at its entry
-	callers []caller
+	number    int
+	written   uint32 // registers that its functions or their callees write
+	losesFP   bool   // may return with a different frame pointer
+	refused   bool
+	outermost bool // has no caller
+	callers   []caller
+	trusts    []trust
 }
 
 // A caller is a component that calls another component or jumps to it.
@@ -44,41 +50,50 @@ type caller struct {
 	jumps bool
 }
 
-// A proof checks rows.
-type proof struct {
-	code      codeReader
-	functions []cfi.InferredFunction
-	jumps     map[uint64][]uint64
-	noReturn  map[uint64]bool
-	first     []uint64 // by function: total size of the preceding functions
-	starts    []uint64 // a bit per byte: start of an instruction
-	plain     []uint64 // a bit per byte: start of a plain instruction
-	aimed     []uint64 // a bit per byte: target of a jump
-	settled   []uint64 // a bit per byte: a jump to the byte, or the preceding instruction, was checked
-	saved     []uint64 // a bit per byte: the frame pointer was in its slot as well as in its register
-	index     []int32  // by function: its component
-	slots     []int64  // by function: location of the frame pointer in the first row in which it is saved
-	parts     []component
-	refused   map[int]Violation
-	machine   *proofMachine
-	in        decoder
-	size      uint64 // of the current instruction, or of a run of plain instructions
-	skips     bool   // the current instructions are plain, and not decoded again
-	decoded   int    // number of decoded instructions
+// A trust is a component whose rows are right only if a call of another component preserves registers that the calling
+// convention does not preserve.
+type trust struct {
+	index     int32
+	registers uint32
+	pc        uint64 // of the call
 }
 
-// Code compares inferred rows with the instructions. It returns the rejected components and the reasons.
-func Code(f *elffile.File, inf *cfi.Inference) (map[int]Violation, error) {
-	p, err := newProof(f, inf)
+// A proof checks rows.
+type proof struct {
+	*cfi.Inference
+	table   *cfi.Table // rows of other code, or nil
+	code    codeReader
+	first   []uint64 // by function: total size of the preceding functions
+	starts  []uint64 // a bit per byte: start of an instruction
+	plain   []uint64 // a bit per byte: start of a plain instruction
+	aimed   []uint64 // a bit per byte: target of a jump or call
+	settled []uint64 // a bit per byte: a jump to the byte, or the preceding instruction, was checked
+	saved   []uint64 // a bit per byte: the frame pointer was in its slot as well as in its register
+	index   []int32  // by function: its component
+	slots   []int64  // by function: location of the frame pointer in the first row in which it is saved
+	parts   []component
+	refused map[int]Violation
+	machine *proofMachine
+	vm      machine // for expressions of the table
+	in      decoder
+	size    uint64 // of the current instruction, or of a run of plain instructions
+	skips   bool   // the current instructions are plain, and not decoded again
+	decoded int    // number of decoded instructions
+}
+
+// Code compares inferred rows with the instructions. It returns the rejected components and the reasons. The table
+// gives the rows of other code; if it is nil, no other code has rows.
+func Code(f *elffile.File, t *cfi.Table, inf *cfi.Inference) (map[int]Violation, error) {
+	p, err := newProof(f, t, inf)
 	if err != nil {
 		return nil, err
 	}
-	return p.refused, p.run(f)
+	p.run()
+	return p.refused, nil
 }
 
-func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
-	p := &proof{code: codeReader{file: f}, functions: inf.Functions, jumps: inf.Jumps, noReturn: inf.NoReturn,
-		refused: make(map[int]Violation)}
+func newProof(f *elffile.File, t *cfi.Table, inf *cfi.Inference) (*proof, error) {
+	p := &proof{Inference: inf, table: t, code: codeReader{file: f}, refused: make(map[int]Violation)}
 	switch elf.Machine(f.Machine) {
 	case elf.EM_X86_64:
 		p.machine, p.in = &amd64Proof, new(instruction)
@@ -87,13 +102,15 @@ func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
 	default:
 		return nil, fmt.Errorf("inferred rows cannot be verified for machine %v", elf.Machine(f.Machine))
 	}
+	p.vm = machine{order: f.Order, pcReg: uint64(len(p.machine.registers))} // the number after the general registers
+	start := int32(-1)                                                      // component with the entry point
 	numbers := make(map[int]int32)
-	p.first = make([]uint64, len(p.functions)+1)
-	p.index = make([]int32, len(p.functions))
-	p.slots = make([]int64, len(p.functions))
+	p.first = make([]uint64, len(p.Functions)+1)
+	p.index = make([]int32, len(p.Functions))
+	p.slots = make([]int64, len(p.Functions))
 	end := uint64(0)
-	for i := range p.functions {
-		fn := &p.functions[i]
+	for i := range p.Functions {
+		fn := &p.Functions[i]
 		if fn.Begin < end || fn.End <= fn.Begin {
 			return nil, errors.New("inferred functions are not in order")
 		}
@@ -103,8 +120,12 @@ func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
 			c = int32(len(p.parts))
 			numbers[fn.Component] = c
 			p.parts = append(p.parts, component{number: fn.Component})
+			p.parts[c].outermost = len(fn.Rows) > 0 && fn.Rows[0].Outermost
 		}
 		p.index[i] = c
+		if fn.Begin == f.Entry {
+			start = c
+		}
 		p.first[i+1] = p.first[i] + fn.End - fn.Begin
 		if _, ok := f.FileOffset(fn.Begin, fn.End-fn.Begin); !ok {
 			p.first[i+1] = p.first[i]
@@ -116,7 +137,17 @@ func newProof(f *elffile.File, inf *cfi.Inference) (*proof, error) {
 			p.slots[i] = int64(fn.Rows[k].FP)
 		}
 	}
-	words := p.first[len(p.functions)]/64 + 1
+	for i := range p.Functions {
+		fn, c := &p.Functions[i], &p.parts[p.index[i]]
+		other := func(r cfi.InferredRow) bool { return r.Outermost != c.outermost }
+		switch {
+		case c.outermost && p.index[i] != start:
+			p.refuse(i, fn.Begin, "code without a caller is not at the entry point")
+		case slices.ContainsFunc(fn.Rows, other):
+			p.refuse(i, fn.Begin, "only some rows have a caller")
+		}
+	}
+	words := p.first[len(p.Functions)]/64 + 1
 	p.starts, p.plain, p.aimed = make([]uint64, words), make([]uint64, words), make([]uint64, words)
 	p.settled, p.saved = make([]uint64, words), make([]uint64, words)
 	return p, nil
@@ -132,11 +163,12 @@ func (p *proof) malformed(fn *cfi.InferredFunction) string {
 		switch {
 		case i > 0 && r.Off <= fn.Rows[i-1].Off, uint64(r.Off) >= fn.End-fn.Begin:
 			return "rows are not in order"
-		case int(r.Reg) >= len(m.registers), m.registers[r.Reg] == m.sp && int64(r.Offset) < m.entry:
+		case int(r.Reg) >= len(m.registers),
+			m.registers[r.Reg] == m.sp && int64(r.Offset) < m.entry && !r.Outermost:
 			return "invalid CFA"
 		case r.FP != 0 && (int64(r.FP) > -m.entry-8 || r.Lost):
 			return "invalid location of the frame pointer"
-		case r.RA > 0, int(r.RAReg) >= len(m.registers), m.ra < 0 && (r.RA != 0 || r.Kept || r.Signed):
+		case r.RA > 0, int(r.RAReg) >= len(m.registers), m.ra < 0 && (r.RA != 0 || r.RAReg != 0 || r.Kept || r.Signed):
 			return "invalid location of the return address"
 		}
 	}
@@ -152,31 +184,27 @@ func (p *proof) refuse(fn int, pc uint64, what string) {
 	}
 }
 
-func (p *proof) run(f *elffile.File) error {
+func (p *proof) run() {
 	p.iterate(p.decode, p.survey)
-	for _, table := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
-		err := f.Symbols(table, func(_ *elffile.Section, sym elffile.Symbol) {
-			if fn, ok := p.find(0, sym.Value); ok && elf.ST_TYPE(sym.Info) == elf.STT_FUNC && sym.Section > 0 {
-				p.entry(fn, sym.Value, "row at a function symbol is not that of a function entry")
-			}
-		})
-		if err != nil {
-			return err
-		}
+	for _, start := range slices.Sorted(maps.Keys(p.From)) {
+		p.from(start, p.From[start])
 	}
-	p.callees()
+	work := make([]int32, len(p.parts))
+	for i := range work {
+		work[i] = int32(i)
+	}
+	p.propagate(work)
 	w := &walk{proof: p, frame: frameFacts{proofMachine: p.machine}}
 	p.iterate(p.again, w.check)
 	w.leave()
-	p.spread()
-	return nil
+	p.distrust()
 }
 
 // iterate calls visit for each instruction of all functions, with its row. The function decode decodes the instruction
 // at pc, whose row extends to end.
 func (p *proof) iterate(decode func(fn int, pc, end uint64) bool, visit func(fn int, pc uint64, r *cfi.InferredRow)) {
-	for i := range p.functions {
-		fn := &p.functions[i]
+	for i := range p.Functions {
+		fn := &p.Functions[i]
 		if p.first[i] == p.first[i+1] || p.malformed(fn) != "" {
 			continue
 		}
@@ -203,7 +231,7 @@ func (p *proof) iterate(decode func(fn int, pc, end uint64) bool, visit func(fn 
 // decode decodes an instruction of a function.
 func (p *proof) decode(fn int, pc, _ uint64) bool {
 	p.decoded++
-	ok := p.in.decode(p.code.read(pc, min(p.functions[fn].End-pc, p.machine.reads)))
+	ok := p.in.decode(p.code.read(pc, min(p.Functions[fn].End-pc, p.machine.reads)))
 	if !ok {
 		p.refuse(fn, pc, "unknown instruction")
 	}
@@ -220,7 +248,7 @@ func (p *proof) again(fn int, pc, last uint64) bool {
 	if p.plain[word]&mask == 0 {
 		return p.decode(fn, pc, last)
 	}
-	n, at := uint64(1), p.first[fn]+pc-p.functions[fn].Begin+1
+	n, at := uint64(1), p.first[fn]+pc-p.Functions[fn].Begin+1
 	for n < last-pc {
 		stops := (p.starts[at/64]&^p.plain[at/64] | p.aimed[at/64]) >> (at % 64)
 		if stops != 0 {
@@ -234,26 +262,26 @@ func (p *proof) again(fn int, pc, last uint64) bool {
 	return true
 }
 
-// find returns the index of the function that contains an address. It tries p.functions[near] first.
+// find returns the index of the function that contains an address. It tries p.Functions[near] first.
 func (p *proof) find(near int, addr uint64) (fn int, ok bool) {
-	if near < len(p.functions) && p.functions[near].Begin <= addr && addr < p.functions[near].End {
+	if near < len(p.Functions) && p.Functions[near].Begin <= addr && addr < p.Functions[near].End {
 		return near, true
 	}
-	i := sort.Search(len(p.functions), func(i int) bool { return p.functions[i].End > addr })
-	return i, i < len(p.functions) && p.functions[i].Begin <= addr
+	i := sort.Search(len(p.Functions), func(i int) bool { return p.Functions[i].End > addr })
+	return i, i < len(p.Functions) && p.Functions[i].Begin <= addr
 }
 
 // bit returns the position of an address of a function in the bit sets p.starts, p.plain, p.aimed, p.settled and
 // p.saved.
 func (p *proof) bit(fn int, addr uint64) (word uint64, mask uint64) {
-	n := p.first[fn] + min(addr-p.functions[fn].Begin, p.first[fn+1]-p.first[fn])
+	n := p.first[fn] + min(addr-p.Functions[fn].Begin, p.first[fn+1]-p.first[fn])
 	return n / 64, 1 << (n % 64)
 }
 
 // row returns the row of a function that applies at addr, or nil.
 func (p *proof) row(fn int, addr uint64) *cfi.InferredRow {
-	rows := p.functions[fn].Rows
-	off := addr - p.functions[fn].Begin
+	rows := p.Functions[fn].Rows
+	off := addr - p.Functions[fn].Begin
 	i := sort.Search(len(rows), func(i int) bool { return uint64(rows[i].Off) > off })
 	if i == 0 {
 		return nil
@@ -264,15 +292,62 @@ func (p *proof) row(fn int, addr uint64) *cfi.InferredRow {
 // isEntry reports whether a row is that of a function entry.
 func (p *proof) isEntry(r *cfi.InferredRow) bool {
 	return r != nil && *r == cfi.InferredRow{Off: r.Off, Reg: r.Reg, Offset: int32(p.machine.entry),
-		RAReg: uint8(max(p.machine.ra, 0))} &&
-		p.machine.registers[r.Reg] == p.machine.sp
+		RAReg: uint8(max(p.machine.ra, 0)), Outermost: r.Outermost} && p.machine.registers[r.Reg] == p.machine.sp
 }
 
-// entry rejects a function if its row at an address that may be called is not the row of a function entry.
-func (p *proof) entry(fn int, addr uint64, what string) {
-	if p.malformed(&p.functions[fn]) == "" && !p.isEntry(p.row(fn, addr)) {
-		p.refuse(fn, addr, what)
+// isStart reports whether an address is the start of a function, with the row of a function entry.
+func (p *proof) isStart(fn int, addr uint64) bool {
+	return addr == p.Functions[fn].Begin && p.isEntry(p.row(fn, addr))
+}
+
+// from checks the row at start, to which the instruction at pc jumps. The table must have the same row at pc.
+func (p *proof) from(start, pc uint64) {
+	fn, ok := p.find(0, start)
+	if !ok {
+		return
 	}
+	row, ok, _ := p.rowOf(pc)
+	known := frameFacts{proofMachine: p.machine}
+	if there := p.row(fn, start); ok && there != nil {
+		known.reduce(&row)
+		n := min(p.table.Find(pc).End-pc, p.machine.reads)
+		if p.in.decode(p.code.read(pc, n)) && p.in.flow().jumps() && p.in.target(pc) == start && known.agrees(there) {
+			p.aim(fn, start)
+			return
+		}
+	}
+	p.refuse(fn, start, "the row is not that of the jump to it")
+}
+
+// rowOf returns the row of the table at pc. If ok is false, there is none, or it cannot be expressed. If described is
+// false, the table does not contain the code.
+func (p *proof) rowOf(pc uint64) (row cfi.InferredRow, ok, described bool) {
+	if p.table == nil || p.table.Find(pc) == nil {
+		return row, false, false
+	}
+	known, ok := p.table.Lookup(pc)
+	if !ok {
+		return row, false, true
+	}
+	rules := *known.Rules
+	if sp := uint64(slices.Index(p.machine.registers, p.machine.sp)); rules.CFA.Rule == cfi.RuleExpression { // a PLT
+		p.vm.pc = pc
+		cfa, err := p.vm.run(rules.CFA.Expression)
+		if err != nil {
+			return row, false, true
+		}
+		rules.CFA = cfi.Rule{Rule: cfi.RuleCFA, Reg: sp, Offset: int64(cfa - p.vm.reg(sp))}
+	}
+	if sp := &rules.SP; sp.Rule != cfi.RuleArchitectural && (sp.Rule != cfi.RuleValOffset || sp.Offset != 0) {
+		return row, false, true
+	}
+	lost := rules.FP.Rule == cfi.RuleUndefined
+	if lost {
+		rules.FP = cfi.Rule{Rule: cfi.RuleArchitectural}
+	}
+	row, ok = cfi.InferredFrom(p.table.Machine, &rules)
+	row.Lost = lost
+	return row, ok && int(row.Reg) < len(p.machine.registers) && int(row.RAReg) < len(p.machine.registers), true
 }
 
 // survey records what the current instruction implies for other code.
@@ -285,27 +360,16 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) {
 	if control == flowNext && written == 0 && in.isPlain() {
 		p.plain[word] |= mask
 	}
-	aim := func(addr uint64) {
-		to, ok := p.find(fn, addr)
-		if !ok {
-			c.losesFP = c.losesFP || r.Lost
-			c.written |= ^p.machine.saved
-			return
-		}
-		word, mask := p.bit(to, addr)
-		p.aimed[word] |= mask
-		p.addCaller(fn, to, true)
-	}
+	next := pc + p.size
 	switch control {
 	case flowJump, flowBranch:
-		aim(in.target(pc))
+		p.leads(fn, in.target(pc), r)
 	case flowIndirect:
-		for _, addr := range p.jumps[pc] {
-			aim(addr)
+		for _, addr := range p.Jumps[pc] {
+			p.leads(fn, addr, r)
 		}
-		if len(p.jumps[pc]) == 0 {
-			c.losesFP = c.losesFP || r.Lost
-			c.written |= ^p.machine.saved
+		if len(p.Jumps[pc]) == 0 {
+			c.leaves(p.machine, r)
 		}
 	case flowReturn, flowReturnBy:
 		c.losesFP = c.losesFP || r.Lost
@@ -317,9 +381,42 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) {
 			c.written |= ^p.machine.saved
 			break
 		}
-		p.entry(to, in.target(pc), "row at the target of a call is not that of a function entry")
+		p.aim(to, in.target(pc))
 		p.addCaller(fn, to, false)
+		switch there := p.row(to, in.target(pc)); {
+		case there == nil || p.malformed(&p.Functions[to]) != "":
+		case !p.isEntry(there):
+			p.refuse(to, in.target(pc), "row at the target of a call is not that of a function entry")
+		case there.Outermost:
+			p.refuse(to, in.target(pc), "code without a caller is called")
+		}
 	}
+	if next == p.Functions[fn].End && control.continues() && !p.NoReturn[pc] {
+		p.leads(fn, next, r)
+	}
+}
+
+// leads records that control reaches an address, other than by a call.
+func (p *proof) leads(fn int, addr uint64, r *cfi.InferredRow) {
+	to, ok := p.find(fn, addr)
+	if !ok {
+		p.parts[p.index[fn]].leaves(p.machine, r)
+		return
+	}
+	p.aim(to, addr)
+	p.addCaller(fn, to, true)
+}
+
+// leaves records that control reaches unknown code.
+func (c *component) leaves(m *proofMachine, r *cfi.InferredRow) {
+	c.losesFP = c.losesFP || r.Lost
+	c.written |= ^m.saved
+}
+
+// aim records that control reaches an address other than from the preceding instruction.
+func (p *proof) aim(fn int, addr uint64) {
+	word, mask := p.bit(fn, addr)
+	p.aimed[word] |= mask
 }
 
 // addCaller records that a function calls another function or jumps to it.
@@ -330,12 +427,9 @@ func (p *proof) addCaller(fn, to int, jumps bool) {
 	}
 }
 
-// callees propagates the effects of callees to their callers.
-func (p *proof) callees() {
-	work := make([]int32, len(p.parts))
-	for i := range work {
-		work[i] = int32(i)
-	}
+// propagate adds the effects of the given components to those of their callers. It rejects components whose callees
+// change registers on which they rely.
+func (p *proof) propagate(work []int32) {
 	for len(work) > 0 {
 		last := len(work) - 1
 		callee := &p.parts[work[last]]
@@ -348,44 +442,36 @@ func (p *proof) callees() {
 				work = append(work, from.index)
 			}
 		}
+		for _, t := range callee.trusts {
+			if c := &p.parts[t.index]; callee.written&t.registers != 0 && !c.refused {
+				c.refused = true
+				c.written |= ^p.machine.saved
+				p.refused[c.number] = Violation{t.pc, "the called function may change the register of the CFA"}
+				work = append(work, t.index)
+			}
+		}
 	}
 }
 
-// spread rejects components that call, or jump to, components that leave with a different frame.
-func (p *proof) spread() {
+// distrust lets callers of rejected components assume the calling convention only.
+func (p *proof) distrust() {
 	var work []int32
 	for i := range p.parts {
-		if p.parts[i].exits {
+		if c := &p.parts[i]; c.refused {
+			c.written |= ^p.machine.saved
 			work = append(work, int32(i))
 		}
 	}
-	for len(work) > 0 {
-		last := len(work) - 1
-		callee := &p.parts[work[last]]
-		work = work[:last]
-		for _, from := range callee.callers {
-			if c := &p.parts[from.index]; !c.exits {
-				c.exits = true
-				if !c.refused {
-					c.refused = true
-					pc := p.refused[callee.number].PC
-					p.refused[c.number] = Violation{pc, "call to code that returns with a different frame"}
-				}
-				work = append(work, from.index)
-			}
-		}
-		callee.callers = nil
-	}
+	p.propagate(work)
 }
 
 // A walk compares rows with instructions.
 type walk struct {
 	*proof
-	frame  frameFacts       // before the current instruction, if control arrives from the preceding one:
-	at     uint64           // the address after the preceding instruction, or 0 if execution does not continue there
-	from   int              // the function that contains the preceding instruction
-	last   *cfi.InferredRow // its row
-	called bool             // it was a call
+	frame frameFacts       // before the current instruction, if control arrives from the preceding one:
+	at    uint64           // the address after the preceding instruction, or 0 if execution does not continue there
+	from  int              // the function that contains the preceding instruction
+	last  *cfi.InferredRow // its row
 }
 
 // check compares the current instruction with the rows. If a row contradicts what the checker knows, the checker
@@ -395,15 +481,12 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 		w.leave()
 	}
 	word, mask := w.bit(fn, pc)
-	joined := w.aimed[word]&mask != 0
-	switch arrives := w.at == pc; {
+	arrives, start := w.at == pc, w.isStart(fn, pc)
+	joined := w.aimed[word]&mask != 0 || arrives && (start || w.index[w.from] != w.index[fn])
+	switch {
 	case arrives && w.index[w.from] != w.index[fn]:
-		if !w.called && (!w.frame.agrees(r) || !w.isEntry(r)) {
-			w.refuse(w.from, pc, "falls through into another function")
-			w.refuse(fn, pc, "another function falls through into it")
-		}
-		w.frame.reduce(r)
-	case arrives && (!w.frame.agrees(r) || joined && !w.settle(fn, pc, r)):
+		w.cross(fn, pc, w.from, pc, r)
+	case arrives && (!w.agrees(fn, r) || joined && !w.settle(fn, pc, r)):
 		w.refuse(fn, pc, "preceding instructions imply a different row")
 		w.frame.reduce(r)
 	case !arrives && !joined && !w.isEntry(r):
@@ -418,12 +501,12 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 			w.frame.callers.slot = w.slots[fn]
 		}
 	}
-	w.from, w.last, w.called, w.at = fn, r, false, pc+w.size
+	w.from, w.last, w.at = fn, r, pc+w.size
 	if w.skips {
 		return
 	}
 	w.step(fn, pc, r)
-	if m := w.machine; w.frame.known>>m.sp&1 != 0 && w.frame.off[m.sp] > -m.entry && w.at != 0 {
+	if m := w.machine; w.frame.known>>m.sp&1 != 0 && w.frame.off[m.sp] > -m.entry && w.at != 0 && !r.Outermost {
 		w.refuse(fn, pc, "the stack pointer is above the return address")
 	}
 }
@@ -446,14 +529,39 @@ func (w *walk) settle(fn int, pc uint64, r *cfi.InferredRow) bool {
 	return saved || w.saved[word]&mask == 0
 }
 
+// agrees reports whether the frame implies a row of a function. In code without a caller, unknown registers may have
+// any value, because no reader uses the row.
+func (w *walk) agrees(fn int, r *cfi.InferredRow) bool {
+	if !w.parts[w.index[fn]].outermost {
+		return w.frame.agrees(r)
+	}
+	reg := w.machine.registers[r.Reg]
+	return w.frame.known>>reg&1 == 0 || w.frame.off[reg] == -int64(r.Offset)
+}
+
+// cross checks that control goes from pc in one component to addr in another, which has the given row there.
+func (w *walk) cross(to int, addr uint64, fn int, pc uint64, there *cfi.InferredRow) {
+	switch {
+	case w.parts[w.index[to]].outermost:
+		w.refuse(to, addr, "code without a caller is reached from other code")
+	case w.isStart(to, addr):
+		if !w.parts[w.index[fn]].outermost && !w.frame.agrees(there) {
+			w.refuse(fn, pc, "exit to a function with a different frame")
+		}
+	case !w.frame.agrees(there) || !w.settle(to, addr, there):
+		w.refuse(fn, pc, "exit to code with a different row")
+		w.refuse(to, addr, "other code goes on here with a different row")
+	}
+}
+
 // leave checks the code after the last instruction of a function, if that code has no rows.
 func (w *walk) leave() {
 	switch {
-	case w.at == 0 || w.called:
+	case w.at == 0:
 	case w.code.read(w.at, 1) == nil:
 		w.refuse(w.from, w.at, "falls through past the end of the code")
 	default:
-		w.exit(w.from, w.at, w.last)
+		w.outside(w.from, w.at, w.at, w.last)
 	}
 }
 
@@ -461,14 +569,16 @@ func (w *walk) leave() {
 func (w *walk) step(fn int, pc uint64, r *cfi.InferredRow) {
 	in := w.in
 	switch in.flow() {
-	case flowNext:
-		if what := in.execute(&w.frame); what != "" {
+	case flowNext, flowSystem:
+		if what := in.execute(&w.frame); what != "" && !r.Outermost {
 			w.refuse(fn, pc, what)
 		}
+		if w.NoReturn[pc] && in.flow() == flowSystem {
+			w.at = 0
+		}
 	case flowCall, flowCallIndirect:
-		w.called = true
 		w.call(fn, pc)
-		if w.noReturn[pc] {
+		if w.NoReturn[pc] {
 			w.at = 0
 		}
 	case flowBranch:
@@ -478,7 +588,7 @@ func (w *walk) step(fn int, pc uint64, r *cfi.InferredRow) {
 		w.jump(fn, in.target(pc), pc, r)
 		w.at = 0
 	case flowIndirect:
-		targets := w.jumps[pc]
+		targets := w.Jumps[pc]
 		for _, addr := range targets {
 			w.jump(fn, addr, pc, r)
 		}
@@ -504,53 +614,72 @@ func (w *walk) step(fn int, pc uint64, r *cfi.InferredRow) {
 func (w *walk) jump(fn int, addr, pc uint64, r *cfi.InferredRow) {
 	to, ok := w.find(fn, addr)
 	if !ok {
-		w.exit(fn, pc, r)
+		w.outside(fn, addr, pc, r)
 		return
 	}
 	word, mask := w.bit(to, addr)
 	there := w.row(to, addr)
 	switch {
+	case w.starts[word]&mask == 0 && w.index[to] != w.index[fn] && w.parts[w.index[to]].refused:
+		w.exit(fn, pc, r)
 	case w.starts[word]&mask == 0:
 		w.refuse(fn, pc, "jump into the middle of an instruction")
 		w.refuse(to, addr, "jump target inside an instruction")
-	case there == nil || !w.frame.agrees(there) || !w.settle(to, addr, there),
-		w.index[to] != w.index[fn] && !w.isEntry(there):
+	case w.index[to] != w.index[fn]:
+		w.cross(to, addr, fn, pc, there)
+	case !w.agrees(fn, there) || !w.settle(to, addr, there):
 		w.refuse(fn, pc, "jump to code with a different row")
-		w.refuse(to, addr, "jump here with a different row")
-		w.parts[w.index[fn]].exits = w.parts[w.index[fn]].exits || w.index[to] != w.index[fn]
+	}
+}
+
+// outside checks that control goes from pc to addr, which is not in a component: the table has the same row there, or
+// the frame is the same as at function entry.
+func (w *walk) outside(fn int, addr, pc uint64, r *cfi.InferredRow) {
+	switch there, ok, described := w.rowOf(addr); {
+	case !described || ok && w.isEntry(&there):
+		w.exit(fn, pc, r)
+	case !ok || !w.frame.agrees(&there):
+		w.refuse(fn, pc, "exit to code whose CFI has a different row")
 	}
 }
 
 // exit checks that the frame is the same as at function entry.
 func (w *walk) exit(fn int, pc uint64, r *cfi.InferredRow) {
-	what := ""
 	switch {
+	case r.Outermost:
 	case !w.frame.pointsTo(w.machine.sp, -w.machine.entry):
-		what = "exit with a different stack pointer"
+		w.refuse(fn, pc, "exit with a different stack pointer")
 	case !w.frame.callers.isIn(w.machine.fp, 0) && !r.Lost:
-		what = "exit with a different frame pointer"
+		w.refuse(fn, pc, "exit with a different frame pointer")
 	case !w.frame.canReturn():
-		what = "exit with a different return address"
-	default:
-		return
+		w.refuse(fn, pc, "exit with a different return address")
 	}
-	w.refuse(fn, pc, what)
-	w.parts[w.index[fn]].exits = true
 }
 
-// call executes a call. The ABI requires callees to preserve some registers, but callees with rows may violate this.
+// call executes a call. The calling convention requires callees to preserve some registers. Callees with rows may
+// preserve fewer registers, or more.
 func (w *walk) call(fn int, pc uint64) {
 	m := w.machine
 	w.frame.store(m.sp, -m.entry, m.entry, -1)
 	w.frame.discardBelowSP()
 	lost := ^m.saved
-	if w.in.flow() == flowCall {
-		if to, ok := w.find(fn, w.in.target(pc)); ok {
-			callee := &w.parts[w.index[to]]
-			lost = callee.written &^ (1<<m.sp | 1<<m.fp)
-			if callee.losesFP {
-				lost |= 1 << m.fp
-			}
+	if to, ok := w.find(fn, w.in.target(pc)); ok && w.in.flow() == flowCall {
+		callee := &w.parts[w.index[to]]
+		if callee.refused {
+			callee.written |= ^m.saved
+		}
+		after := w.row(fn, pc+w.size)
+		kept := uint32(1) << m.registers[after.Reg]
+		if m.ra >= 0 {
+			kept |= 1 << m.registers[after.RAReg]
+		}
+		kept &= (w.frame.known | w.frame.back.regs) &^ (callee.written | m.saved)
+		if kept != 0 && w.index[to] != w.index[fn] {
+			callee.trusts = append(callee.trusts, trust{w.index[fn], kept, pc})
+		}
+		lost = (lost | callee.written) &^ (kept | 1<<m.sp | 1<<m.fp)
+		if callee.losesFP {
+			lost |= 1 << m.fp
 		}
 	}
 	if m.ra >= 0 {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -23,13 +25,15 @@ import (
 var dwarfNames = strings.Fields("ax dx cx bx si di bp sp r8 r9 r10 r11 r12 r13 r14 r15")
 
 // claims assembles, with GNU as, a program in which rows precede instructions: "sp+16 -16" means that the CFA is rsp+16
-// and the caller's frame pointer is saved at CFA-16, and "sp+16 lost" that it is lost. The line "fn" starts a function,
-// "fn apart" a function of a different component, and "gap" code without rows. "targets a b" precedes an indirect jump,
-// and "stops" a call that does not return.
-func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
+// and the caller's frame pointer is saved at CFA-16, "sp+16 lost" that it is lost, and "sp+8 outermost" that there is
+// no caller. The line "fn" starts a function, "fn apart" a function of a different component, and "gap" code without
+// rows, or with CFI. "targets a b" precedes an indirect jump, and "stops" a call or system call that does not return.
+// "from a" says that the jump at a leads here. The entry point is the label start.
+func claims(t *testing.T, text string) (*elffile.File, *cfi.Table, *cfi.Inference) {
 	t.Helper()
 	var source strings.Builder
-	inf := &cfi.Inference{Jumps: make(map[uint64][]uint64), NoReturn: make(map[uint64]bool)}
+	inf := &cfi.Inference{Jumps: make(map[uint64][]uint64), NoReturn: make(map[uint64]bool),
+		From: make(map[uint64]uint64)}
 	type place struct {
 		label string
 		set   func(addr func(label string) uint64, pc uint64)
@@ -57,15 +61,12 @@ func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 			continue
 		}
 		if name, offset, ok := strings.Cut(f[0], "+"); ok {
-			r := cfi.InferredRow{Reg: uint64(slices.Index(dwarfNames, name))}
-			var err error
-			if r.Offset, err = strconv.ParseInt(offset, 10, 64); err != nil {
-				t.Fatal(err)
-			}
+			r := cfi.InferredRow{Reg: uint8(slices.Index(dwarfNames, name))}
+			r.Offset = int32(must.Get(strconv.Atoi(offset))(t))
 			f = f[1:]
-			if len(f) > 0 && (f[0] == "lost" || f[0][0] == '-') {
-				r.FP, err = strconv.ParseInt(f[0], 10, 64)
-				r.Lost = err != nil
+			if len(f) > 0 && (f[0] == "lost" || f[0] == "outermost" || f[0][0] == '-') {
+				n, _ := strconv.Atoi(f[0])
+				r.FP, r.Lost, r.Outermost = int32(n), f[0] == "lost", f[0] == "outermost"
 				f = f[1:]
 			}
 			i := len(inf.Functions) - 1
@@ -90,6 +91,8 @@ func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 					inf.Jumps[pc] = append(inf.Jumps[pc], addr(label))
 				}
 			})
+		case f[0] == "from":
+			mark(func(addr func(string) uint64, pc uint64) { inf.From[pc] = addr(f[1]) })
 		case f[0] == "stops":
 			mark(func(_ func(string) uint64, pc uint64) { inf.NoReturn[pc] = true })
 			source.WriteString(strings.Join(f[1:], " ") + "\n")
@@ -116,7 +119,13 @@ func claims(t *testing.T, text string) (*elffile.File, *cfi.Inference) {
 	for _, p := range places {
 		p.set(func(label string) uint64 { return addrs[label] }, addrs[p.label])
 	}
-	return file, inf
+	inf.Functions = slices.DeleteFunc(inf.Functions, func(fn cfi.InferredFunction) bool { return fn.Begin == fn.End })
+	file.Entry = addrs["start"]
+	table, err := cfi.Load(file, cfi.Auto, nil)
+	if err != nil && !errors.Is(err, cfi.ErrNone) {
+		t.Fatal(err)
+	}
+	return file, table, inf
 }
 
 // correctRows holds functions with the rows that follow from the ABI and the instructions.
@@ -154,7 +163,8 @@ var correctRows = map[string]string{
 	"tail call to rows":      "sp+8 jmp other \n fn apart \n other: sp+8 ret",
 	"call of the next":       "sp+8 call 1f \n sp+16 1: pop %rax \n sp+8 ret",
 	"into code without rows": "sp+8 push %rbx \n sp+16 pop %rbx \n sp+8 nop \n gap \n ret",
-	"call at the end":        "sp+8 push %rbx \n sp+16 call 1f \n gap \n nop \n 1: ret",
+	"call at the end":        "sp+8 push %rbx \n sp+16 stops call 1f \n gap \n nop \n 1: ret",
+	"exit":                   "sp+8 push %rbx \n sp+16 mov $60,%eax \n stops syscall \n gap \n nop",
 	"no return": "sp+8 push %rbx \n sp+16 test %edi,%edi \n jne 1f \n pop %rbx \n sp+8 je 2f \n stops call *%rax \n " +
 		"sp+16 1: pop %rbx \n sp+8 2: ret",
 	"two parts":     "sp+8 push %rbx \n sp+16 jmp 1f \n gap \n int3 \n fn \n sp+16 1: pop %rbx \n sp+8 ret",
@@ -173,8 +183,8 @@ var correctRows = map[string]string{
 	"notrack":    "sp+8 endbr64 \n targets a \n notrack jmp *%rax \n a: ret",
 	"a function after a frame that ends": "sp+8 push %rbp \n sp+16 -16 ud2 \n fn apart \n f: sp+8 ret \n " +
 		"fn apart \n sp+8 jmp f",
-	"function symbol": "f: .type f,@function \n sp+8 ret",
-	"inc and dec":     "sp+8 dec %rsp \n sp+9 inc %rsp \n sp+8 ret",
+	"symbol of a label": "sp+8 push %rbx \n sp+16 f: .type f,@function \n pop %rbx \n sp+8 ret",
+	"inc and dec":       "sp+8 dec %rsp \n sp+9 inc %rsp \n sp+8 ret",
 	"unknown stores": "sp+8 push %rbp \n sp+16 -16 mov %rsp,%rbp \n bp+16 -16 mov %rax,(%rdi) \n " +
 		"mov %rax,(%rdi,%rax,8) \n mov %rax,0 \n addq $8,(%rdi) \n subq $8,(%rdi) \n incq (%rdi) \n pop %rbp \n " +
 		"sp+8 ret",
@@ -183,8 +193,7 @@ var correctRows = map[string]string{
 func TestCodeRight(t *testing.T) {
 	t.Parallel()
 	for name, text := range correctRows {
-		f, inf := claims(t, text)
-		if refused, err := Code(f, inf); err != nil || len(refused) > 0 {
+		if refused, err := Code(claims(t, text)); err != nil || len(refused) > 0 {
 			t.Errorf("%s: %v, error %v", name, refused, err)
 		}
 	}
@@ -233,7 +242,6 @@ func TestCodeWrong(t *testing.T) {
 		"exit at depth":              {"sp+8 push %rbx \n sp+16 jmp *%rax", "exit with a different stack pointer"},
 		"tail call at depth": {"sp+8 push %rbx \n sp+16 jmp 1f \n gap \n " +
 			"1: ret", "exit with a different stack pointer"},
-		"jump to an entry at depth": {"sp+8 push %rbx \n sp+16 jmp 1f \n fn apart \n sp+8 1: ret", jumps},
 		"a branch at depth": {"sp+8 push %rbx \n sp+16 je 1f \n pop %rbx \n sp+8 ret \n gap \n " +
 			"1: ret", "exit with a different stack pointer"},
 		"a jump table": {"sp+8 push %rbx \n sp+16 targets a b \n jmp *%rbx \n a: pop %rbx \n " +
@@ -247,8 +255,6 @@ func TestCodeWrong(t *testing.T) {
 			"row of unreachable code is not that of a function entry"},
 		"call of an inner row": {"sp+8 push %rbx \n sp+16 1: pop %rbx \n sp+8 ret \n fn apart \n " +
 			"sp+8 call 1b \n ret", "row at the target of a call is not that of a function entry"},
-		"function symbol": {"sp+8 push %rbx \n sp+16 f: .type f,@function \n pop %rbx \n " +
-			"sp+8 ret", "row at a function symbol is not that of a function entry"},
 		"runs on at depth":   {"sp+8 push %rbx \n gap \n pop %rbx \n ret", "exit with a different stack pointer"},
 		"at the end":         {"sp+8 nop", "falls through past the end of the code"},
 		"truncated":          {"sp+8 .byte 0xe9,0,0", "unknown instruction"},
@@ -287,10 +293,6 @@ func TestCodeWrong(t *testing.T) {
 		"rbp and a callee's tail call": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: push %rbp \n " +
 			"sp+16 -16 xor %ebp,%ebp \n pop %rbp \n sp+8 jmp 2f \n fn apart \n " +
 			"sp+8 2: nop \n sp+8 lost xor %ebp,%ebp \n ret", before},
-		"a callee that does not pop": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: push %rbx \n " +
-			"sp+16 ret", "call to code that returns with a different frame"},
-		"a callee that jumps to an entry at depth": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: push %rbx \n " +
-			"sp+16 jmp 2f \n fn apart \n sp+8 2: ret", "call to code that returns with a different frame"},
 		"rbp and a callee's tail call to code without rows": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: nop \n " +
 			"sp+8 lost xor %ebp,%ebp \n jmp 2f \n gap \n 2: ret", before},
 		"rbp and a callee's jump by a register": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: nop \n " +
@@ -304,15 +306,131 @@ func TestCodeWrong(t *testing.T) {
 			"pop %rbp \n sp+8 ret", before},
 		"popped to the return address": {"sp+8 push %rax \n sp+16 pop (%rsp) \n " +
 			"sp+8 ret", "it writes the return address"},
-		"falls through into another component": {"sp+8 push %rbx \n fn apart \n sp+16 pop %rbx \n " +
-			"sp+8 ret", "falls through into another function"},
+		"call at the end": {"sp+8 push %rbx \n sp+16 call 1f \n gap \n nop \n 1: ret",
+			"exit with a different stack pointer"},
+		"a system call that returns": {"sp+8 push %rbx \n sp+16 syscall \n gap \n " +
+			"nop", "exit with a different stack pointer"},
+		"stops at another instruction": {"sp+8 push %rbx \n sp+16 stops nop \n gap \n nop",
+			"exit with a different stack pointer"},
 		"exchanged": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n xchg %rsp,%rax \n bx+16 nop \n " +
 			"sp+16 pop %rbx \n sp+8 ret", before},
 	} {
-		f, inf := claims(t, tt.text)
-		refused, err := Code(f, inf)
+		refused, err := Code(claims(t, tt.text))
 		if err != nil || refused[0].What != tt.want {
 			t.Errorf("%s: %v, error %v; want %q", name, refused, err, tt.want)
+		}
+	}
+}
+
+// TestCodeComponents expects exactly the given components to be rejected. A component is rejected only for what it does
+// itself: its callers may rely on the calling convention.
+func TestCodeComponents(t *testing.T) {
+	t.Parallel()
+	const inner, other = "exit to code with a different row", "other code goes on here with a different row"
+	const depth, frame = "exit with a different stack pointer", "exit to a function with a different frame"
+	const cfiRow, from = "exit to code whose CFI has a different row", "the row is not that of the jump to it"
+	// described has CFI, in which the CFA is rsp+32 and rbp is saved at CFA-16 before the jump, and at label in.
+	const described = "gap \n .cfi_startproc \n push %rbp \n .cfi_def_cfa_offset 16 \n .cfi_offset 6,-16 \n " +
+		"push %rbx \n " +
+		".cfi_def_cfa_offset 24 \n sub $8,%rsp \n .cfi_def_cfa_offset 32 \n out: jmp cold \n in: add $8,%rsp \n " +
+		".cfi_def_cfa_offset 24 \n pop %rbx \n .cfi_def_cfa_offset 16 \n pop %rbp \n .cfi_def_cfa_offset 8 \n " +
+		".cfi_restore 6 \n ret \n .cfi_endproc \n entry: .cfi_startproc \n ret \n .cfi_endproc \n " +
+		"lazy: .cfi_startproc \n .cfi_escape 0x0f,0x0b,0x77,0x08,0x80,0x00,0x3f,0x1a,0x3b,0x2a,0x33,0x24,0x22 \n " +
+		"nop \n .cfi_endproc \n .weak cold \n"
+	for name, tt := range map[string]struct {
+		text string
+		want map[int]string
+	}{
+		"a callee that does not pop": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: push %rbx \n sp+16 ret",
+			map[int]string{1: depth}},
+		"a callee that jumps to an entry at depth": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: push %rbx \n " +
+			"sp+16 jmp 2f \n fn apart \n sp+8 2: ret", map[int]string{1: frame}},
+		"a branch to an entry at depth": {"sp+8 push %rbx \n sp+16 je 1f \n pop %rbx \n sp+8 ret \n fn apart \n " +
+			"sp+8 1: ret", map[int]string{0: frame}},
+		"a jump to an entry without rbp": {"sp+8 nop \n sp+8 lost xor %ebp,%ebp \n jmp 1f \n fn apart \n sp+8 1: ret",
+			map[int]string{0: frame}},
+		"a fall into an entry at depth": {"sp+8 push %rbx \n fn apart \n sp+8 ret", map[int]string{0: frame}},
+		"a fall into an entry after a call": {"sp+8 push %rbx \n sp+16 call *%rax \n fn apart \n sp+8 ret",
+			map[int]string{0: frame}},
+		"a call that does not return, before an entry": {"sp+8 push %rbx \n sp+16 stops call *%rax \n fn apart \n " +
+			"sp+8 ret", nil},
+		"a fall into an entry": {"sp+8 push %rbx \n sp+16 pop %rbx \n fn apart \n sp+8 ret", nil},
+		"facts end where functions start": {"sp+8 mov %rsp,%rax \n fn apart \n sp+8 mov %rax,%rsp \n sp+8 ret",
+			map[int]string{1: "preceding instructions imply a different row"}},
+		"facts end at targets of calls": {"sp+8 mov %rsp,%rax \n 1: mov %rax,%rsp \n sp+8 ret \n fn apart \n " +
+			"sp+8 call 1b \n ret", map[int]string{0: "preceding instructions imply a different row"}},
+		"into the middle": {"sp+8 push %rbx \n sp+16 1: pop %rbx \n sp+8 ret \n fn apart \n sp+8 push %rax \n " +
+			"sp+16 jmp 1b", nil},
+		"into the middle at another depth": {"sp+8 push %rbx \n sp+16 1: pop %rbx \n sp+8 ret \n fn apart \n " +
+			"sp+8 jmp 1b", map[int]string{0: other, 1: inner}},
+		"into an epilogue at another depth": {"sp+8 push %rbx \n sp+16 pop %rbx \n sp+8 1: ret \n fn apart \n " +
+			"sp+8 push %rax \n sp+16 jmp 1b", map[int]string{0: other, 1: inner}},
+		"a fall into the middle at another depth": {"sp+8 nop \n fn apart \n sp+16 1: pop %rbx \n sp+8 ret \n fn \n " +
+			"sp+8 push %rax \n sp+16 jmp 1b", map[int]string{0: inner, 1: other}},
+		"into code that is not decoded": {"sp+8 jmp 1f \n fn apart \n sp+8 .byte 6 \n 1: ret",
+			map[int]string{1: "unknown instruction"}},
+		"a callee without rows for rbx": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call 1f \n " +
+			"mov %rbx,%rsp \n sp+16 pop %rbx \n sp+8 ret \n fn apart \n sp+8 1: ret $8",
+			map[int]string{1: "instruction with an unknown effect on the stack"}},
+		"rax across a call of refused code": {"sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n call 1f \n " +
+			"mov %rax,%rsp \n sp+8 ret \n fn apart \n sp+8 1: push %rdx \n sp+16 ret",
+			map[int]string{0: "the called function may change the register of the CFA", 1: depth}},
+		"rax across a call of code that jumps to refused code": {"sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n call 1f \n " +
+			"mov %rax,%rsp \n sp+8 ret \n fn apart \n sp+8 1: jmp 2f \n fn apart \n sp+8 2: push %rdx \n sp+16 ret",
+			map[int]string{0: "the called function may change the register of the CFA", 2: depth}},
+		"rax and a callee that falls into another": {"sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n call 1f \n " +
+			"mov %rax,%rsp \n sp+8 ret \n fn apart \n sp+8 1: nop \n fn apart \n sp+8 xor %eax,%eax \n ret",
+			map[int]string{0: "preceding instructions imply a different row"}},
+		"a jump into CFI": {described + "fn apart \n sp+8 push %rbp \n sp+16 -16 push %rax \n sp+24 -16 push %rax \n " +
+			"sp+32 -16 xor %ebp,%ebp \n jmp in", nil},
+		"a jump into CFI at another depth": {described + "fn apart \n sp+8 push %rbp \n sp+16 -16 push %rax \n " +
+			"sp+24 -16 jmp in",
+			map[int]string{1: cfiRow}},
+		"a jump into CFI without rbp": {described + "fn apart \n sp+8 sub $24,%rsp \n sp+32 jmp in",
+			map[int]string{1: cfiRow}},
+		"a fall into CFI":          {"sp+8 nop \n" + described, map[int]string{}},
+		"a fall into CFI at depth": {"sp+8 push %rax \n" + described, map[int]string{0: depth}},
+		"a tail call of CFI":       {described + "fn apart \n sp+8 jmp entry", nil},
+		"a tail call of CFI at depth": {described + "fn apart \n sp+8 push %rax \n sp+16 jmp entry",
+			map[int]string{1: depth}},
+		"a tail call of a PLT": {described + "fn apart \n sp+8 jmp lazy", nil},
+		"a tail call of a PLT at depth": {described + "fn apart \n sp+8 push %rax \n sp+16 jmp lazy",
+			map[int]string{1: depth}},
+		"from CFI": {described + "fn apart \n cold: from out \n sp+32 -16 jmp in", nil},
+		"from CFI, exits": {described + "fn apart \n cold: from out \n sp+32 -16 add $16,%rsp \n " +
+			"sp+16 -16 pop %rbp \n sp+8 ret", nil},
+		"from CFI at another depth": {described + "fn apart \n cold: from out \n sp+24 -16 add $16,%rsp \n sp+8 ret",
+			map[int]string{1: from}},
+		"from CFI with another rbp": {described + "fn apart \n cold: from out \n sp+32 add $24,%rsp \n sp+8 ret",
+			map[int]string{1: from}},
+		"from another instruction": {described + "fn apart \n cold: from in \n sp+32 -16 jmp in",
+			map[int]string{1: from}},
+		"from code without CFI": {"gap \n out: jmp cold \n fn apart \n cold: from out \n sp+8 ret",
+			map[int]string{1: from}},
+		"no caller": {"start: sp+8 outermost pop %rsi \n sp+0 outermost and $-16,%rsp \n " +
+			"call *%rax \n hlt", nil},
+		"no caller, elsewhere": {"sp+8 outermost hlt",
+			map[int]string{0: "code without a caller is not at the entry point"}},
+		"no caller, a wrong row": {"start: sp+8 outermost pop %rsi \n push %rsi \n sp+16 outermost hlt",
+			map[int]string{0: "preceding instructions imply a different row"}},
+		"no caller in some rows": {"start: sp+8 outermost push %rax \n sp+16 hlt",
+			map[int]string{0: "only some rows have a caller"}},
+		"no caller, exits": {"start: sp+8 outermost pop %rdi \n sp+0 outermost jmp 1f \n fn apart \n " +
+			"sp+8 1: ret", nil},
+		"no caller, but called": {"start: sp+8 outermost hlt \n fn apart \n sp+8 call start \n ret",
+			map[int]string{0: "code without a caller is called"}},
+		"no caller, but reached by a jump": {"start: sp+8 outermost hlt \n fn apart \n sp+8 jmp start",
+			map[int]string{0: "code without a caller is reached from other code"}},
+		"no caller, but reached by a fall": {"sp+8 nop \n fn apart \n start: sp+8 outermost hlt",
+			map[int]string{1: "code without a caller is reached from other code"}},
+	} {
+		refused, err := Code(claims(t, tt.text))
+		got := make(map[int]string)
+		for c, v := range refused {
+			got[c] = v.What
+		}
+		if err != nil || !maps.Equal(got, tt.want) {
+			t.Errorf("%s: %v, error %v; want %v", name, refused, err, tt.want)
 		}
 	}
 }
@@ -324,7 +442,7 @@ func TestCodeChanged(t *testing.T) {
 		if strings.Contains(text, "lost") {
 			continue
 		}
-		f, inf := claims(t, text)
+		f, table, inf := claims(t, text)
 		for i := range inf.Functions {
 			for k := range inf.Functions[i].Rows {
 				for what, change := range map[string]func(r *cfi.InferredRow){
@@ -341,7 +459,7 @@ func TestCodeChanged(t *testing.T) {
 						continue // both registers point to the frame
 					}
 					change(r)
-					refused, err := Code(f, inf)
+					refused, err := Code(f, table, inf)
 					if err != nil || len(refused) == 0 {
 						t.Errorf("%s: function %d, row %d, %s: %+v is accepted, error %v", name, i, k, what, *r, err)
 					}
@@ -354,7 +472,7 @@ func TestCodeChanged(t *testing.T) {
 
 // TestCodeForms expects rejections of claims that are wrong for any code.
 func TestCodeForms(t *testing.T) {
-	f, inf := claims(t, "sp+8 push %rbp \n sp+16 -16 pop %rbp \n sp+8 ret")
+	f, table, inf := claims(t, "sp+8 push %rbp \n sp+16 -16 pop %rbp \n sp+8 ret")
 	for _, rows := range [][]cfi.InferredRow{
 		nil, {{Off: 1, Reg: 7, Offset: 8}}, {{Reg: 7, Offset: 8}, {Reg: 7, Offset: 8}}, {{Reg: 16, Offset: 8}},
 		{{Reg: 7, Offset: 8}, {Off: 3, Reg: 7, Offset: 8}}, {{Reg: 7, Offset: 8, FP: -8}},
@@ -363,21 +481,21 @@ func TestCodeForms(t *testing.T) {
 		{{Reg: 7, Offset: 8, Kept: true}}, {{Reg: 7, Offset: 8, Signed: true}},
 	} {
 		inf.Functions[0].Rows = rows
-		if p, err := newProof(f, inf); err != nil || len(p.refused) != 1 { // regardless of the code
+		if p, err := newProof(f, nil, inf); err != nil || len(p.refused) != 1 { // regardless of the code
 			t.Errorf("%+v: %v, error %v", rows, p.refused, err)
 		}
 	}
 	fn := inf.Functions[0]
 	for _, fns := range [][]cfi.InferredFunction{{fn, fn}, {{Begin: 2, End: 1}}} {
-		if _, err := Code(f, &cfi.Inference{Functions: fns}); err == nil {
+		if _, err := Code(f, table, &cfi.Inference{Functions: fns}); err == nil {
 			t.Errorf("%+v: no error", fns)
 		}
 	}
 	inf.Functions[0] = cfi.InferredFunction{Begin: 1 << 60, End: 1 << 62, Rows: []cfi.InferredRow{{Reg: 7, Offset: 8}}}
-	if refused, err := Code(f, inf); err != nil || len(refused) != 1 {
+	if refused, err := Code(f, table, inf); err != nil || len(refused) != 1 {
 		t.Errorf("code elsewhere: %v, error %v", refused, err)
 	}
-	if _, err := Code(bareFile(elf.ET_DYN), inf); err == nil && bareFile(elf.ET_DYN).Machine != f.Machine {
+	if _, err := Code(bareFile(elf.ET_DYN), nil, inf); err == nil && bareFile(elf.ET_DYN).Machine != f.Machine {
 		t.Error("an unsupported machine: no error")
 	}
 }
@@ -413,14 +531,14 @@ func FuzzCode(f *testing.F) {
 			if n := len(fn.Rows); n > 0 {
 				at += uint64(fn.Rows[n-1].Off)
 			}
-			fn.Rows = append(fn.Rows, cfi.InferredRow{Off: uint32(at), Reg: uint64(choices[1] & 31),
-				Offset: int64(int8(choices[2])), FP: -int64(choices[3] &^ 1), Lost: choices[3]&1 != 0,
-				RAReg: uint64(choices[1] >> 3)})
+			fn.Rows = append(fn.Rows, cfi.InferredRow{Off: uint32(at), Reg: choices[1] & 31,
+				Offset: int32(int8(choices[2])), FP: -int32(choices[3] &^ 1), Lost: choices[3]&1 != 0,
+				RAReg: choices[1] >> 3})
 		}
 		for _, m := range []elf.Machine{elf.EM_X86_64, elf.EM_AARCH64} {
 			file := fileOf(t, elf.ET_DYN, m, binary.LittleEndian, text)
-			p := must.Get(newProof(file, inf))(t)
-			must.Do(t, p.run(file))
+			p := must.Get(newProof(file, nil, inf))(t)
+			p.run()
 			if p.decoded > 2*len(code) {
 				t.Errorf("%d instructions decoded in %d bytes", p.decoded, len(code))
 			}

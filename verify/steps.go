@@ -43,8 +43,15 @@ const (
 	flowReturn
 	flowReturnBy // a return; execute first authenticates the return address, or copies it to its register
 	flowTrap
+	flowSystem // a system call
 	flowUnknown
 )
+
+// jumps reports whether control goes to a fixed address other than the next instruction, or may go there.
+func (f flow) jumps() bool { return f == flowJump || f == flowBranch }
+
+// continues reports whether control may go to the next instruction, at once or after a call.
+func (f flow) continues() bool { return f <= flowCallIndirect || f == flowBranch || f == flowSystem }
 
 // flow returns where control goes.
 func (in *instruction) flow() flow {
@@ -64,6 +71,8 @@ func (in *instruction) flow() flow {
 		return flowReturn
 	case 0xcc, 0xf1, 0xf4, 0x0f0b, 0x0fb9, 0x0fff: // int3, int1, hlt, ud2, ud1, ud0
 		return flowTrap
+	case 0x0f05, 0x0f34, 0xcd:
+		return flowSystem
 	case 0xc2, 0xc8, 0xca, 0xcb, 0xcf, 0x0f07, 0x0f35, 0x0faa: // ret n, enter, far return, iret, sysret, sysexit, rsm
 		return flowUnknown
 	case 0xff:
