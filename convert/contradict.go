@@ -7,6 +7,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/arch"
+	"cfi2sframe/verify"
 )
 
 // A Contradiction is code whose CFI contradicts its instructions.
@@ -15,74 +16,84 @@ type Contradiction struct {
 	What       string // describes both values: from the CFI and from the instructions
 }
 
-// Contradictions compares the CFI with rows inferred from the instructions alone, and returns the number of bytes
-// compared: code for which both compute the CFA from the same register. The offsets of the CFA must be equal, and so
-// must those of the return address and the caller's frame pointer if both rows locate them.
-func Contradictions(f *elffile.File, t *cfi.Table) (list []Contradiction, compared uint64, err error) {
+// An Agreement tells how far CFI agrees with the instructions.
+type Agreement = verify.Agreement
+
+// Contradictions compares the CFI with rows that are inferred from the instructions as if the file had no CFI, and
+// returns where they contradict each other. It compares the CFA where both rows base it on the same register or the
+// distance between both registers is known; there, it also compares the locations of the return address and of the
+// caller's frame pointer, which may be in more than one place.
+func Contradictions(f *elffile.File, t *cfi.Table) ([]Contradiction, *Agreement, error) {
 	if !Infers(f) {
-		return nil, 0, nil
+		return nil, &Agreement{}, nil
 	}
-	inf, _, err := inferRows(context.Background(), f, t, nil)
+	none, err := cfi.Parse(t.Machine, t.Order)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
-	spans := inferredSpans(inf)
-	for fn := range t.Functions() {
-		for known := range fn.Rows() {
-			for len(spans) > 0 && spans[0].End <= known.Begin {
-				spans = spans[1:]
-			}
-			for i := 0; i < len(spans) && spans[i].Begin < known.End; i++ {
-				row := &spans[i]
-				if fn.Inferred() || known.CFA.Rule != cfi.RuleCFA || known.CFA.Reg != uint64(row.Reg) {
-					continue
-				}
-				begin, end := max(known.Begin, row.Begin), min(known.End, row.End)
-				compared += end - begin
-				if what := contradicts(t, &known, &row.InferredRow); what != "" {
-					list = addContradiction(list, Contradiction{begin, end, what})
-				}
-			}
+	inf, _, err := inferRows(context.Background(), f, none, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := verify.Compare(f, t, inf)
+	if err != nil {
+		return nil, nil, err
+	}
+	var list []Contradiction
+	machine := arch.Of(t.Machine)
+	for i := range a.Differences {
+		d := &a.Differences[i]
+		list = addContradiction(list, Contradiction{d.Begin, d.End, describe(machine, d)})
+	}
+	return list, a, nil
+}
+
+// describe describes a difference.
+func describe(a *arch.Arch, d *verify.Difference) string {
+	row := &d.Inferred
+	saved := func(own uint64, reg uint8, offset int32) *cfi.Rule {
+		switch {
+		case offset != 0:
+			return &cfi.Rule{Rule: cfi.RuleOffset, Offset: int64(offset)}
+		case uint64(reg) != own:
+			return &cfi.Rule{Rule: cfi.RuleRegister, Reg: uint64(reg)}
+		}
+		return &cfi.Rule{Rule: cfi.RuleArchitectural}
+	}
+	name, own, known, found := "FP", a.FP, &d.CFI.FP, saved(a.FP, uint8(a.FP), row.FP)
+	switch d.Part {
+	case verify.PartCFA:
+		return fmt.Sprintf("CFA is %s%+d according to CFI, but %s%+d according to the instructions",
+			a.Register(d.CFI.CFA.Reg), d.CFI.CFA.Offset, a.Register(uint64(row.Reg)), row.Offset)
+	case verify.PartRA:
+		name, own, known, found = "RA", a.RA, &d.CFI.RA, saved(a.RA, row.RAReg, row.RA)
+		switch {
+		case row.Outermost:
+			found = &cfi.Rule{Rule: cfi.RuleUndefined}
+		case a.FixedRA != 0:
+			found = saved(a.RA, 0, int32(a.FixedRA))
+		case (d.CFI.Sign == cfi.Signed) != row.Signed:
+			return fmt.Sprintf("RA is signed: %t according to CFI, but %t according to the instructions",
+				d.CFI.Sign == cfi.Signed, row.Signed)
 		}
 	}
-	return list, compared, nil
+	return fmt.Sprintf("%s is %s according to CFI, but %s according to the instructions", name, place(a, own, known),
+		place(a, own, found))
 }
 
-// An inferredSpan is a range of code to which one inferred row applies.
-type inferredSpan struct {
-	elffile.Span
-	cfi.InferredRow
-}
-
-// inferredSpans returns the rows of all functions, in ascending order.
-func inferredSpans(inf *cfi.Inference) []inferredSpan {
-	var spans []inferredSpan
-	for i := range inf.Functions {
-		fn := &inf.Functions[i]
-		for k, row := range fn.Rows {
-			end := fn.End
-			if k+1 < len(fn.Rows) {
-				end = fn.Begin + uint64(fn.Rows[k+1].Off)
-			}
-			spans = append(spans, inferredSpan{elffile.Span{Begin: fn.Begin + uint64(row.Off), End: end}, row})
-		}
+// place describes where the value of a register is, according to a rule.
+func place(a *arch.Arch, own uint64, r *cfi.Rule) string {
+	switch r.Rule {
+	case cfi.RuleArchitectural, cfi.RuleSameVal:
+		return "in " + a.Register(own)
+	case cfi.RuleRegister:
+		return "in " + a.Register(r.Reg)
+	case cfi.RuleOffset:
+		return fmt.Sprintf("at CFA%+d", r.Offset)
+	case cfi.RuleUndefined:
+		return "undefined"
 	}
-	return spans
-}
-
-// contradicts describes the value in which a CFI row and an inferred row differ, or returns "".
-func contradicts(t *cfi.Table, known *cfi.Row, row *cfi.InferredRow) string {
-	switch fp := &known.FP; {
-	case known.CFA.Offset != int64(row.Offset):
-		return fmt.Sprintf("CFA is %s%+d according to CFI, but %+d according to the instructions",
-			arch.Of(t.Machine).Register(uint64(row.Reg)), known.CFA.Offset, row.Offset)
-	case known.RA.Rule == cfi.RuleOffset && row.RA != 0 && known.RA.Offset != int64(row.RA):
-		return fmt.Sprintf("RA is at CFA%+d according to CFI, but %+d according to the instructions",
-			known.RA.Offset, row.RA)
-	case fp.Rule == cfi.RuleOffset && row.FP != 0 && fp.Offset != int64(row.FP):
-		return fmt.Sprintf("FP is at CFA%+d according to CFI, but %+d according to the instructions", fp.Offset, row.FP)
-	}
-	return ""
+	return "given by an expression"
 }
 
 // addContradiction appends a contradiction, or extends the last one if it is adjacent and has the same description.

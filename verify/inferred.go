@@ -185,19 +185,24 @@ func (p *proof) refuse(fn int, pc uint64, what string) {
 }
 
 func (p *proof) run() {
-	p.iterate(p.decode, p.survey)
+	p.effects()
 	for _, start := range slices.Sorted(maps.Keys(p.From)) {
 		p.from(start, p.From[start])
 	}
+	w := &walk{proof: p, frame: frameFacts{proofMachine: p.machine}}
+	p.iterate(p.again, w.check)
+	w.leave()
+	p.distrust()
+}
+
+// effects finds the starts of instructions, the targets of jumps and calls, and the effects of all components.
+func (p *proof) effects() {
+	p.iterate(p.decode, p.survey)
 	work := make([]int32, len(p.parts))
 	for i := range work {
 		work[i] = int32(i)
 	}
 	p.propagate(work)
-	w := &walk{proof: p, frame: frameFacts{proofMachine: p.machine}}
-	p.iterate(p.again, w.check)
-	w.leave()
-	p.distrust()
 }
 
 // iterate calls visit for each instruction of all functions, with its row. The function decode decodes the instruction

@@ -100,8 +100,9 @@ type frameFacts struct {
 
 // A savedValue holds the locations of a value.
 type savedValue struct {
-	regs uint32 // registers that contain it
-	slot int64  // location where it is saved, or 0
+	regs  uint32 // registers that contain it
+	slot  int64  // location where it is saved, or 0
+	stale int64  // location below the stack pointer where it was saved and not overwritten, or 0
 }
 
 // reduce discards everything except the facts in a row.
@@ -171,6 +172,9 @@ func (s *frameFacts) store(base int, disp, n int64, reg int) string {
 		if at < v.slot+8 && v.slot < at+n {
 			v.slot = 0
 		}
+		if at < v.stale+8 && v.stale < at+n {
+			v.stale = 0
+		}
 		if reg >= 0 && v.regs>>reg&1 != 0 && n == 8 && v.slot == 0 {
 			v.slot = at
 		}
@@ -218,7 +222,7 @@ func (s *frameFacts) discardBelowSP() {
 	}
 	for _, v := range []*savedValue{&s.callers, &s.back} {
 		if v.slot < s.off[s.sp] {
-			v.slot = 0
+			v.slot, v.stale = 0, v.slot
 		}
 	}
 }

@@ -161,11 +161,11 @@ func (s *checkSettings) compareProgram(p *files.Program) (*report.Check, error) 
 		c.Warnings = append(c.Warnings, report.LinuxWarnings(p.File, section)...)
 	}
 	if s.Infer {
-		list, compared, err := convert.Contradictions(p.File, table)
+		list, agreement, err := convert.Contradictions(p.File, table)
 		if err != nil {
 			return nil, err
 		}
-		c.Contradicted(p.File, p.Debug.File(), list, compared)
+		c.Contradicted(p.File, p.Debug.File(), list, agreement.ByRegister+agreement.ByValue)
 	}
 	if !s.Infer && convert.Infers(p.File) && comparison.Undescribed {
 		c.Warnings = append(c.Warnings, warnInferred)
