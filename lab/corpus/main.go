@@ -67,8 +67,16 @@ func Command() *kit.Command {
 	libsframe := cmd.Bool("libsframe", false, "convert to all formats of libsframe, and look up all rows with it")
 	dumps := cmd.Bool("dumps", false, "compare what dump and objdump print")
 	cmd.BoolVar(&c.linux, "linux", false, "convert modules and kernels for Linux, and compare them as they are loaded")
+	infers := cmd.Bool("infer", false, "hide the CFI, infer rows from instructions, and compare them with the CFI")
 	most := cmd.Int("files", 0, "convert `N` files, evenly spaced in the list; 0: all")
 	cmd.Run = func(paths []string) error {
+		if *infers {
+			files, err := c.find(*root, paths)
+			if err != nil {
+				return err
+			}
+			return c.infer(kit.Spread(files, *most))
+		}
 		return kit.WithProduct(func(program, temp string) error {
 			c.program = program
 			for _, f := range *formats {
