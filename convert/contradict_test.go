@@ -26,7 +26,8 @@ func TestContradictions(t *testing.T) {
 			"0x446-0x449 CFA is rsp+24 according to CFI, but rsp+16 according to the instructions; " +
 				"0x449-0x46f CFA is rbp+24 according to CFI, but rbp+16 according to the instructions"},
 		{"amd64/framepointer", "\x0e\x10\x86\x02", "\x0e\x10\x86\x03",
-			"0x446-0x46f FP is at CFA-24 according to CFI, but at CFA-16 according to the instructions"},
+			"0x446-0x46f FP is at CFA-24 according to CFI, but at CFA-16 according to the instructions; " +
+				"0x46f-0x470 FP is at CFA-24 according to CFI, but in rbp according to the instructions"},
 		{"aarch64/prologue", "\x9d\x06\x9e\x05", "\x9d\x06\x9e\x04",
 			"0x4d8-0x500 RA is at CFA-32 according to CFI, but at CFA-40 according to the instructions"},
 	} {
@@ -39,7 +40,7 @@ func TestContradictions(t *testing.T) {
 			got = append(got, fmt.Sprintf("%#x-%#x %s", c.Begin, c.End, c.What))
 		}
 		if s := strings.Join(got, "; "); err != nil || s != tt.want || (a.ByRegister > 0) != convert.Infers(f) {
-			t.Errorf("%s: %s, %+v, %v; want %s", tt.fixture, s, a, err, tt.want)
+			t.Errorf("%s: %s, %d bytes compared, %v; want %s", tt.fixture, s, a.ByRegister, err, tt.want)
 		}
 	}
 }

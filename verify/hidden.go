@@ -168,6 +168,12 @@ func (c *comparison) compareRow(begin, end uint64, known *cfi.Rules, r *cfi.Infe
 	res.Inferred += n
 	differ := func(part Part) {
 		res.Differ[part] += n
+		if last := len(res.Differences) - 1; last >= 0 {
+			if old := &res.Differences[last]; *old == (Difference{old.Begin, begin, part, known, *r}) {
+				old.End = end
+				return
+			}
+		}
 		res.Differences = append(res.Differences, Difference{begin, end, part, known, *r})
 	}
 	if outermost := known.RA.Rule == cfi.RuleUndefined; outermost || r.Outermost {
