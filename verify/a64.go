@@ -204,6 +204,18 @@ func (in *a64) writtenBySystem() uint32 {
 	return 0
 }
 
+// stores returns the registers that it may store as a whole.
+func (in *a64) stores() uint32 {
+	switch w := in.word; {
+	case w>>22&1 != 0:
+	case in.isPair():
+		return 1<<in.reg(0) | 1<<in.reg(10)
+	case in.isSingle():
+		return 1 << in.reg(0)
+	}
+	return 0
+}
+
 // execute executes an instruction that falls through to the next, and returns what is wrong, or "".
 func (in *a64) execute(s *frameFacts) (what string) {
 	w := in.word

@@ -54,7 +54,7 @@ func Compare(f *elffile.File, t *cfi.Table, inf *cfi.Inference) (*Agreement, err
 	if err != nil {
 		return nil, err
 	}
-	p.effects()
+	p.run() // finds the effects of calls
 	p.table = t
 	c := &comparison{walk: walk{proof: p}, passed: make(map[uint64]frameFacts), missed: make(map[uint64]bool)}
 	c.frame.proofMachine = p.machine

@@ -36,8 +36,9 @@ func (v Violation) String() string { return fmt.Sprintf("%#x: %s", v.PC, v.What)
 // A component is a set of functions connected by jumps.
 type component struct {
 	number    int
-	written   uint32 // registers that its functions or their callees write
+	lost      uint32 // registers that its functions or their callees may change
 	losesFP   bool   // may return with a different frame pointer
+	homes     homes
 	refused   bool
 	outermost bool // has no caller
 	callers   []caller
@@ -78,6 +79,7 @@ type proof struct {
 	in      decoder
 	size    uint64 // of the current instruction, or of a run of plain instructions
 	skips   bool   // the current instructions are plain, and not decoded again
+	sp      int64  // in the first pass: location to which the stack pointer points, or 1 if unknown
 	decoded int    // number of decoded instructions
 }
 
@@ -189,20 +191,42 @@ func (p *proof) run() {
 	for _, start := range slices.Sorted(maps.Keys(p.From)) {
 		p.from(start, p.From[start])
 	}
-	w := &walk{proof: p, frame: frameFacts{proofMachine: p.machine}}
-	p.iterate(p.again, w.check)
-	w.leave()
+	p.walk(p.again, false)
+	if callers := p.misled(); len(callers) > 0 {
+		p.walk(func(fn int, pc, last uint64) bool { return callers[p.index[fn]] && p.again(fn, pc, last) }, true)
+	}
 	p.distrust()
+}
+
+// walk compares the rows with the instructions that the function decode accepts. In the second walk, components must not
+// turn out to change more registers.
+func (p *proof) walk(decode func(fn int, pc, end uint64) bool, second bool) {
+	w := &walk{proof: p, frame: frameFacts{proofMachine: p.machine}, second: second}
+	p.iterate(decode, w.check)
+	w.leave()
+}
+
+// misled returns the components that call components which may change callee-saved registers. The first walk takes
+// these registers to be preserved by all components.
+func (p *proof) misled() map[int32]bool {
+	callers := make(map[int32]bool)
+	p.propagateAll()
+	for i := range p.parts {
+		if p.parts[i].lost&p.machine.kept() == 0 {
+			continue
+		}
+		callers[int32(i)] = true // it may call itself
+		for _, from := range p.parts[i].callers {
+			callers[from.index] = true
+		}
+	}
+	return callers
 }
 
 // effects finds the starts of instructions, the targets of jumps and calls, and the effects of all components.
 func (p *proof) effects() {
 	p.iterate(p.decode, p.survey)
-	work := make([]int32, len(p.parts))
-	for i := range work {
-		work[i] = int32(i)
-	}
-	p.propagate(work)
+	p.propagateAll()
 }
 
 // iterate calls visit for each instruction of all functions, with its row. The function decode decodes the instruction
@@ -361,7 +385,8 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) {
 	word, mask := p.bit(fn, pc)
 	p.starts[word] |= mask
 	written, control := in.written(), in.flow()
-	c.written |= written
+	c.lost |= written &^ p.machine.saved
+	p.sp = c.homes.find(p.machine, in, r, p.sp)
 	if control == flowNext && written == 0 && in.isPlain() {
 		p.plain[word] |= mask
 	}
@@ -379,11 +404,11 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) {
 	case flowReturn, flowReturnBy:
 		c.losesFP = c.losesFP || r.Lost
 	case flowCallIndirect:
-		c.written |= ^p.machine.saved
+		c.lost |= ^p.machine.saved
 	case flowCall:
 		to, ok := p.find(fn, in.target(pc))
 		if !ok {
-			c.written |= ^p.machine.saved
+			c.lost |= ^p.machine.saved
 			break
 		}
 		p.aim(to, in.target(pc))
@@ -415,7 +440,7 @@ func (p *proof) leads(fn int, addr uint64, r *cfi.InferredRow) {
 // leaves records that control reaches unknown code.
 func (c *component) leaves(m *proofMachine, r *cfi.InferredRow) {
 	c.losesFP = c.losesFP || r.Lost
-	c.written |= ^m.saved
+	c.lost |= ^m.saved
 }
 
 // aim records that control reaches an address other than from the preceding instruction.
@@ -432,6 +457,15 @@ func (p *proof) addCaller(fn, to int, jumps bool) {
 	}
 }
 
+// propagateAll adds the effects of all components to those of their callers.
+func (p *proof) propagateAll() {
+	work := make([]int32, len(p.parts))
+	for i := range work {
+		work[i] = int32(i)
+	}
+	p.propagate(work)
+}
+
 // propagate adds the effects of the given components to those of their callers. It rejects components whose callees
 // change registers on which they rely.
 func (p *proof) propagate(work []int32) {
@@ -441,16 +475,20 @@ func (p *proof) propagate(work []int32) {
 		work = work[:last]
 		for _, from := range callee.callers {
 			c := &p.parts[from.index]
-			written, losesFP := c.written|callee.written, c.losesFP || from.jumps && callee.losesFP
-			if written != c.written || losesFP != c.losesFP {
-				c.written, c.losesFP = written, losesFP
+			lost, losesFP := callee.lost, c.losesFP || from.jumps && callee.losesFP
+			if !from.jumps { // the second walk checks whether the caller restores what it saves
+				lost &^= c.homes.registers
+			}
+			lost |= c.lost
+			if lost != c.lost || losesFP != c.losesFP {
+				c.lost, c.losesFP = lost, losesFP
 				work = append(work, from.index)
 			}
 		}
 		for _, t := range callee.trusts {
-			if c := &p.parts[t.index]; callee.written&t.registers != 0 && !c.refused {
+			if c := &p.parts[t.index]; callee.lost&t.registers != 0 && !c.refused {
 				c.refused = true
-				c.written |= ^p.machine.saved
+				c.lost |= ^p.machine.saved
 				p.refused[c.number] = Violation{t.pc, "the called function may change the register of the CFA"}
 				work = append(work, t.index)
 			}
@@ -463,7 +501,7 @@ func (p *proof) distrust() {
 	var work []int32
 	for i := range p.parts {
 		if c := &p.parts[i]; c.refused {
-			c.written |= ^p.machine.saved
+			c.lost |= ^p.machine.saved
 			work = append(work, int32(i))
 		}
 	}
@@ -473,10 +511,11 @@ func (p *proof) distrust() {
 // A walk compares rows with instructions.
 type walk struct {
 	*proof
-	frame frameFacts       // before the current instruction, if control arrives from the preceding one:
-	at    uint64           // the address after the preceding instruction, or 0 if execution does not continue there
-	from  int              // the function that contains the preceding instruction
-	last  *cfi.InferredRow // its row
+	frame  frameFacts       // before the current instruction, if control arrives from the preceding one:
+	at     uint64           // the address after the preceding instruction, or 0 if execution does not continue there
+	from   int              // the function that contains the preceding instruction
+	last   *cfi.InferredRow // its row
+	second bool
 }
 
 // check compares the current instruction with the rows. If a row contradicts what the checker knows, the checker
@@ -491,7 +530,7 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 	switch {
 	case arrives && w.index[w.from] != w.index[fn]:
 		w.cross(fn, pc, w.from, pc, r)
-	case arrives && (!w.agrees(fn, r) || joined && !w.settle(fn, pc, r)):
+	case arrives && (!w.agrees(fn, r) || joined && !w.enter(fn, pc, r)):
 		w.refuse(fn, pc, "preceding instructions imply a different row")
 		w.frame.reduce(r)
 	case !arrives && !joined && !w.isEntry(r):
@@ -500,8 +539,10 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 	if w.at != pc && joined { // backward jumps are not checked yet; assume the frame of the preceding code
 		w.settle(fn, pc, r)
 	}
-	if w.at != pc || joined {
+	if c := &w.parts[w.index[fn]]; w.at != pc || joined || w.frame.homes != &c.homes {
 		w.frame.reduce(r)
+		w.frame.homes = &c.homes
+		w.frame.kept, w.frame.stored = c.homes.expected(w.machine, r)
 		if w.saved[word]&mask != 0 {
 			w.frame.callers.slot = w.slots[fn]
 		}
@@ -514,6 +555,17 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 	if m := w.machine; w.frame.known>>m.sp&1 != 0 && w.frame.off[m.sp] > -m.entry && w.at != 0 && !r.Outermost {
 		w.refuse(fn, pc, "the stack pointer is above the return address")
 	}
+}
+
+// enter checks that what the frame says about saved registers is what is expected at a jump target.
+func (w *walk) enter(fn int, pc uint64, r *cfi.InferredRow) bool {
+	c := &w.parts[w.index[fn]]
+	kept, stored := c.homes.expected(w.machine, r)
+	if kept &^= w.frame.kept; w.frame.homes == &c.homes {
+		stored &^= w.frame.stored
+	}
+	w.lose(fn, pc, kept|stored)
+	return w.settle(fn, pc, r)
 }
 
 // settle makes all paths to an address agree on whether the frame pointer is in its slot as well as in its register,
@@ -546,6 +598,7 @@ func (w *walk) agrees(fn int, r *cfi.InferredRow) bool {
 
 // cross checks that control goes from pc in one component to addr in another, which has the given row there.
 func (w *walk) cross(to int, addr uint64, fn int, pc uint64, there *cfi.InferredRow) {
+	w.restores(fn, pc)
 	switch {
 	case w.parts[w.index[to]].outermost:
 		w.refuse(to, addr, "code without a caller is reached from other code")
@@ -553,7 +606,7 @@ func (w *walk) cross(to int, addr uint64, fn int, pc uint64, there *cfi.Inferred
 		if !w.parts[w.index[fn]].outermost && !w.frame.agrees(there) {
 			w.refuse(fn, pc, "exit to a function with a different frame")
 		}
-	case !w.frame.agrees(there) || !w.settle(to, addr, there):
+	case !w.frame.agrees(there) || !w.enter(to, addr, there):
 		w.refuse(fn, pc, "exit to code with a different row")
 		w.refuse(to, addr, "other code goes on here with a different row")
 	}
@@ -566,7 +619,7 @@ func (w *walk) leave() {
 	case w.code.read(w.at, 1) == nil:
 		w.refuse(w.from, w.at, "falls through past the end of the code")
 	default:
-		w.outside(w.from, w.at, w.at, w.last)
+		w.jump(w.from, w.at, w.at, w.last)
 	}
 }
 
@@ -632,7 +685,7 @@ func (w *walk) jump(fn int, addr, pc uint64, r *cfi.InferredRow) {
 		w.refuse(to, addr, "jump target inside an instruction")
 	case w.index[to] != w.index[fn]:
 		w.cross(to, addr, fn, pc, there)
-	case !w.agrees(fn, there) || !w.settle(to, addr, there):
+	case !w.agrees(fn, there) || !w.enter(to, addr, there):
 		w.refuse(fn, pc, "jump to code with a different row")
 	}
 }
@@ -640,6 +693,7 @@ func (w *walk) jump(fn int, addr, pc uint64, r *cfi.InferredRow) {
 // outside checks that control goes from pc to addr, which is not in a component: the table has the same row there, or
 // the frame is the same as at function entry.
 func (w *walk) outside(fn int, addr, pc uint64, r *cfi.InferredRow) {
+	w.restores(fn, pc)
 	switch there, ok, described := w.rowOf(addr); {
 	case !described || ok && w.isEntry(&there):
 		w.exit(fn, pc, r)
@@ -650,6 +704,7 @@ func (w *walk) outside(fn int, addr, pc uint64, r *cfi.InferredRow) {
 
 // exit checks that the frame is the same as at function entry.
 func (w *walk) exit(fn int, pc uint64, r *cfi.InferredRow) {
+	w.restores(fn, pc)
 	switch {
 	case r.Outermost:
 	case !w.frame.pointsTo(w.machine.sp, -w.machine.entry):
@@ -659,6 +714,18 @@ func (w *walk) exit(fn int, pc uint64, r *cfi.InferredRow) {
 	case !w.frame.canReturn():
 		w.refuse(fn, pc, "exit with a different return address")
 	}
+}
+
+// restores records the registers that are not restored where control leaves a component.
+func (w *walk) restores(fn int, pc uint64) { w.lose(fn, pc, w.machine.kept()&^w.frame.kept) }
+
+// lose records that a component may change callee-saved registers.
+func (w *walk) lose(fn int, pc uint64, regs uint32) {
+	c := &w.parts[w.index[fn]]
+	if regs &^= c.lost; regs != 0 && w.second {
+		w.refuse(fn, pc, "registers that callees change are not restored")
+	}
+	c.lost |= regs
 }
 
 // call executes a call. The calling convention requires callees to preserve some registers. Callees with rows may
@@ -671,18 +738,18 @@ func (w *walk) call(fn int, pc uint64) {
 	if to, ok := w.find(fn, w.in.target(pc)); ok && w.in.flow() == flowCall {
 		callee := &w.parts[w.index[to]]
 		if callee.refused {
-			callee.written |= ^m.saved
+			callee.lost |= ^m.saved
 		}
 		after := w.row(fn, pc+w.size)
 		kept := uint32(1) << m.registers[after.Reg]
 		if m.ra >= 0 {
 			kept |= 1 << m.registers[after.RAReg]
 		}
-		kept &= (w.frame.known | w.frame.back.regs) &^ (callee.written | m.saved)
+		kept &= (w.frame.known | w.frame.back.regs) &^ (callee.lost | m.saved)
 		if kept != 0 && w.index[to] != w.index[fn] {
 			callee.trusts = append(callee.trusts, trust{w.index[fn], kept, pc})
 		}
-		lost = (lost | callee.written) &^ (kept | 1<<m.sp | 1<<m.fp)
+		lost = lost&^kept | callee.lost&^(1<<m.sp|1<<m.fp)
 		if callee.losesFP {
 			lost |= 1 << m.fp
 		}

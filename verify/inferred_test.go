@@ -128,6 +128,10 @@ func claims(t *testing.T, text string) (*elffile.File, *cfi.Table, *cfi.Inferenc
 	return file, table, inf
 }
 
+// usesRBX starts a function that needs rbx after a call of the following function.
+const usesRBX = "sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n sub $8,%rsp \n sp+24 push $0 \n sp+32 call 1f \n " +
+	"mov %rbx,%rsp \n sp+16 pop %rbx \n sp+8 ret \n fn apart \n sp+8 1: "
+
 // correctRows holds functions with the rows that follow from the ABI and the instructions.
 var correctRows = map[string]string{
 	"leaf":         "sp+8 xor %eax,%eax \n ret",
@@ -177,6 +181,12 @@ var correctRows = map[string]string{
 	"rbx across a call": "sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call *%rax \n " +
 		"mov %rbx,%rsp \n" +
 		"sp+16 pop %rbx \n sp+8 ret",
+	"a callee that saves rbx": usesRBX + "push %rbx \n sp+16 push %r12 \n sp+24 2: xor %ebx,%ebx \n je 3f \n " +
+		"mov %rax,%r12 \n dec %edi \n jne 2b \n 3: pop %r12 \n sp+16 pop %rbx \n sp+8 ret",
+	"a callee that saves rbx by mov": usesRBX + "sub $24,%rsp \n sp+32 mov %rbx,16(%rsp) \n xor %ebx,%ebx \n " +
+		"2: dec %ebx \n " +
+		"jne 2b \n mov 16(%rsp),%rbx \n add $24,%rsp \n sp+8 ret",
+	"a callee that calls itself": usesRBX + "push %rbx \n sp+16 xor %ebx,%ebx \n call 1b \n pop %rbx \n sp+8 ret",
 	"vectors": "sp+8 sub $64,%rsp \n sp+72 vmovups %zmm17,(%rsp) \n vpaddd %ymm1,%ymm2,%ymm3 \n" +
 		"vpermq $1,%zmm1,%zmm2{%k1} \n vzeroupper \n andn %eax,%ecx,%edx \n add $64,%rsp \n sp+8 ret",
 	"high bytes": "sp+8 mov $1,%ah \n mov $2,%ch \n setc %dh \n ret",
@@ -283,11 +293,34 @@ func TestCodeWrong(t *testing.T) {
 			"jne 1b \n leave \n sp+8 ret", before},
 		"rax across a call": {"sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n call *%rdx \n mov %rax,%rsp \n " +
 			"sp+8 ret", before},
-		"rbx and its callee": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call 1f \n " +
-			"mov %rbx,%rsp \n sp+16 pop %rbx \n sp+8 ret \n fn apart \n sp+8 1: xor %ebx,%ebx \n ret", before},
+		"rbx and its callee": {usesRBX + "xor %ebx,%ebx \n ret", before},
 		"rbx and a nested callee": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call 1f \n " +
 			"mov %rbx,%rsp \n sp+16 pop %rbx \n sp+8 ret \n fn apart \n sp+8 1: jmp 2f \n fn apart \n " +
 			"sp+8 2: xor %ebx,%ebx \n ret", before},
+		"rbx not restored on one path": {usesRBX + "push %rbx \n sp+16 xor %ebx,%ebx \n je 2f \n pop %rbx \n sp+8 ret \n " +
+			"sp+16 2: pop %rax \n sp+8 ret", before},
+		"rbx not saved on one path": {usesRBX + "sub $8,%rsp \n sp+16 test %edi,%edi \n je 2f \n mov %rbx,(%rsp) \n " +
+			"2: xor %ebx,%ebx \n mov (%rsp),%rbx \n add $8,%rsp \n sp+8 ret", before},
+		"rbx not saved in a loop": {usesRBX + "sub $8,%rsp \n sp+16 test %edi,%edi \n jmp 3f \n 2: mov (%rsp),%rbx \n " +
+			"add $8,%rsp \n sp+8 ret \n sp+16 3: mov %rdi,%rbx \n mov %rbx,(%rsp) \n jmp 2b", before},
+		"rbx changed before it is saved": {usesRBX + "xor %ebx,%ebx \n push %rbx \n sp+16 pop %rbx \n sp+8 ret", before},
+		"rbx from another slot": {usesRBX + "push %rbx \n sp+16 push %rax \n sp+24 xor %ebx,%ebx \n pop %rbx \n " +
+			"sp+16 pop %rax \n sp+8 ret", before},
+		"the slot of rbx overwritten": {usesRBX + "push %rbx \n sp+16 xor %ebx,%ebx \n mov %eax,4(%rsp) \n pop %rbx \n " +
+			"sp+8 ret", before},
+		"the slot of rbx overwritten by a callee": {usesRBX + "push %rbx \n sp+16 xor %ebx,%ebx \n pop %rax \n " +
+			"sp+8 call *%rax \n " +
+			"mov -8(%rsp),%rbx \n ret", before},
+		"half of rbx saved": {usesRBX + "sub $8,%rsp \n sp+16 mov %ebx,(%rsp) \n xor %ebx,%ebx \n pop %rbx \n " +
+			"sp+8 ret", before},
+		"rbx restored by another component": {usesRBX + "push %rax \n sp+16 xor %ebx,%ebx \n jmp 2f \n fn apart \n " +
+			"sp+8 push %rbx \n " +
+			"sp+16 2: pop %rbx \n sp+8 ret", before},
+		"rbx and a later callee": {usesRBX + "push %rax \n sp+16 call 2f \n pop %rax \n sp+8 ret \n fn apart \n " +
+			"sp+8 2: xor %ebx,%ebx \n ret", before},
+		"rbx in recursion": {"sp+8 1: push %rbx \n sp+16 mov %rsp,%rbx \n sub $8,%rsp \n sp+24 push $0 \n " +
+			"sp+32 call 1b \n " +
+			"mov %rbx,%rsp \n sp+16 pop %rax \n sp+8 ret", before},
 		"rbp and its callee": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: nop \n " +
 			"sp+8 lost xor %ebp,%ebp \n ret", before},
 		"rbp and a callee's tail call": {"sp+8 call 1f \n ret \n fn apart \n sp+8 1: push %rbp \n " +

@@ -1,11 +1,16 @@
 package verify
 
-import "cfi2sframe/cfi"
+import (
+	"math/bits"
+
+	"cfi2sframe/cfi"
+)
 
 // A decoder decodes and executes the instructions of a machine, one at a time.
 type decoder interface {
 	decode(code []byte) bool
-	codeSize() int // in bytes
+	codeSize() int  // in bytes
+	stores() uint32 // bit set of the general registers that it may store
 	flow() flow
 	target(pc uint64) uint64             // of a direct jump or call
 	written() uint32                     // bit set of the general registers that it writes or may write
@@ -88,6 +93,17 @@ func (in *instruction) flow() flow {
 	return flowNext
 }
 
+// stores returns the registers that it may store as a whole.
+func (in *instruction) stores() uint32 {
+	switch {
+	case in.op&^7 == 0x50:
+		return 1 << in.rm
+	case in.op == 0x89 && in.rm < 0:
+		return 1 << in.reg
+	}
+	return 0
+}
+
 // frameFacts holds what is known about the frame before an instruction. Locations are in bytes from the CFA.
 type frameFacts struct {
 	*proofMachine
@@ -96,6 +112,69 @@ type frameFacts struct {
 	callers savedValue // the caller's frame pointer
 	back    savedValue // the return address, if it is in a register at function entry
 	signed  bool       // the return address is signed
+	homes   *homes     // of the component; may be nil if stored is 0 and kept is 0
+	kept    uint32     // callee-saved registers with their values at function entry
+	stored  uint32     // callee-saved registers whose values at function entry are in their homes
+}
+
+// A homes holds the locations where a component saves callee-saved registers, except for the frame pointer: where the
+// first instruction that stores such a register stores it. At jump targets, the register is expected to be in its home
+// if that is above the stack pointer, and otherwise to be unchanged.
+type homes struct {
+	registers uint32
+	slots     [10]int16 // in units of 8 bytes from the CFA, in ascending order of all such registers
+}
+
+// kept returns the callee-saved registers other than the stack and frame pointers.
+func (m *proofMachine) kept() uint32 { return m.saved &^ (1<<m.sp | 1<<m.fp) }
+
+// slot returns a pointer to the home of a register.
+func (h *homes) slot(m *proofMachine, reg int) *int16 {
+	return &h.slots[bits.OnesCount32(m.kept()&(1<<reg-1))]
+}
+
+// find finds the homes of registers that an instruction stores. SP points to the location sp before the instruction; 1
+// means unknown. The result is the same for after it. The check of the rows does not depend on these locations.
+func (h *homes) find(m *proofMachine, in decoder, r *cfi.InferredRow, sp int64) int64 {
+	moves, after := in.written()>>m.sp&1 != 0, sp
+	if m.registers[r.Reg] == m.sp {
+		sp = -int64(r.Offset)
+		if after = sp; moves {
+			moves, after = false, 1 // unless the next row says more
+		}
+	}
+	for regs := in.stores() & m.kept() &^ h.registers; regs != 0 || moves; regs &= regs - 1 {
+		s := frameFacts{proofMachine: m}
+		s.reduce(r)
+		if s.off[m.sp] = sp; sp <= 0 {
+			s.known |= 1 << m.sp
+		}
+		reg := bits.TrailingZeros32(regs)
+		s.callers = savedValue{regs: 1 << reg}
+		in.execute(&s)
+		if at := s.callers.slot; regs != 0 && at%8 == 0 && int64(int16(at/8)) == at/8 && at != 0 {
+			h.registers |= 1 << reg
+			*h.slot(m, reg) = int16(at / 8)
+		}
+		if moves {
+			if after = s.off[m.sp]; s.known>>m.sp&1 == 0 {
+				after = 1
+			}
+			moves = false
+		}
+	}
+	return after
+}
+
+// expected returns which registers are expected to be unchanged, and which to be in their homes, at a jump target.
+func (h *homes) expected(m *proofMachine, r *cfi.InferredRow) (kept, stored uint32) {
+	for regs := h.registers; regs != 0; regs &= regs - 1 {
+		reg := bits.TrailingZeros32(regs)
+		if at := 8 * int64(*h.slot(m, reg)); m.registers[r.Reg] != m.sp || at >= -int64(r.Offset) {
+			stored |= 1 << reg
+		}
+	}
+	return m.kept() &^ stored, stored
 }
 
 // A savedValue holds the locations of a value.
@@ -148,6 +227,7 @@ func (s *frameFacts) clear(mask uint32) {
 	s.known &^= mask
 	s.callers.regs &^= mask
 	s.back.regs &^= mask
+	s.kept &^= mask
 }
 
 // copy copies the facts about a register to another register, whose value is larger by delta.
@@ -179,6 +259,16 @@ func (s *frameFacts) store(base int, disp, n int64, reg int) string {
 			v.slot = at
 		}
 	}
+	for regs := s.stored; regs != 0; regs &= regs - 1 {
+		r := bits.TrailingZeros32(regs)
+		if home := 8 * int64(*s.homes.slot(s.proofMachine, r)); at < home+8 && home < at+n {
+			s.stored &^= 1 << r
+		}
+	}
+	if reg >= 0 && n == 8 && s.kept&(1<<reg) != 0 && s.homes.registers&(1<<reg) != 0 &&
+		at == 8*int64(*s.homes.slot(s.proofMachine, reg)) {
+		s.stored |= 1 << reg
+	}
 	if at < 0 && at+n > -s.entry {
 		return "it writes the return address"
 	}
@@ -193,7 +283,12 @@ func (s *frameFacts) load(reg, base int, disp int64) {
 			from[i] = 1 << reg
 		}
 	}
+	restored := uint32(0)
+	if s.stored&(1<<reg) != 0 && base >= 0 && s.pointsTo(base, 8*int64(*s.homes.slot(s.proofMachine, reg))-disp) {
+		restored = 1 << reg
+	}
 	s.clear(1 << reg)
+	s.kept |= restored
 	s.callers.regs |= from[0]
 	s.back.regs |= from[1]
 }
@@ -223,6 +318,12 @@ func (s *frameFacts) discardBelowSP() {
 	for _, v := range []*savedValue{&s.callers, &s.back} {
 		if v.slot < s.off[s.sp] {
 			v.slot, v.stale = 0, v.slot
+		}
+	}
+	for regs := s.stored; regs != 0; regs &= regs - 1 {
+		r := bits.TrailingZeros32(regs)
+		if 8*int64(*s.homes.slot(s.proofMachine, r)) < s.off[s.sp] {
+			s.stored &^= 1 << r
 		}
 	}
 }
