@@ -23,7 +23,7 @@ type Agreement = verify.Agreement
 // returns where they contradict each other. It compares the CFA where both rows base it on the same register or the
 // distance between both registers is known; there, it also compares the locations of the return address and of the
 // caller's frame pointer, which may be in more than one place.
-func Contradictions(f *elffile.File, t *cfi.Table) ([]Contradiction, *Agreement, error) {
+func Contradictions(ctx context.Context, f *elffile.File, t *cfi.Table) ([]Contradiction, *Agreement, error) {
 	if !Infers(f) {
 		return nil, &Agreement{}, nil
 	}
@@ -31,7 +31,7 @@ func Contradictions(f *elffile.File, t *cfi.Table) ([]Contradiction, *Agreement,
 	if err != nil {
 		return nil, nil, err
 	}
-	inf, _, err := inferRows(context.Background(), f, none, nil)
+	inf, _, err := inferRows(ctx, f, none, nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -33,8 +33,8 @@ func TestContradictions(t *testing.T) {
 	} {
 		b := testfile.Read(t, filepath.Join("../testdata/bin", tt.fixture))
 		f := elftest.Parse(t, bytes.Replace(b, []byte(tt.old), []byte(tt.new), 1))
-		table := must.Get(convert.LoadCFI(f, cfi.Auto, nil, true))(t)
-		list, a, err := convert.Contradictions(f, table)
+		table := must.Get(convert.LoadCFI(t.Context(), f, cfi.Auto, nil, true))(t)
+		list, a, err := convert.Contradictions(t.Context(), f, table)
 		var got []string
 		for _, c := range list {
 			got = append(got, fmt.Sprintf("%#x-%#x %s", c.Begin, c.End, c.What))

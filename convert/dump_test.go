@@ -305,10 +305,10 @@ func TestReadErrors(t *testing.T) {
 			if err != nil {
 				return false, err
 			}
-			table, err := convert.LoadCFI(f, cfi.Auto, nil, true)
+			table, err := convert.LoadCFI(t.Context(), f, cfi.Auto, nil, true)
 			a := &convert.Agreement{}
 			if err == nil {
-				_, a, err = convert.Contradictions(f, table)
+				_, a, err = convert.Contradictions(t.Context(), f, table)
 			}
 			err = cmp.Or(f.ReadError(), err)
 			return err == nil && a.ByRegister > 0, err

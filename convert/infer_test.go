@@ -49,10 +49,10 @@ func TestInferWithoutCFI(t *testing.T) {
 	}
 	p.Put32(p.Segment(elf.PT_GNU_EH_FRAME, 0), uint32(elf.PT_NULL))
 	f := elftest.Parse(t, p.B)
-	if _, err := LoadCFI(f, cfi.Auto, nil, false); !errors.Is(err, cfi.ErrNone) {
+	if _, err := LoadCFI(t.Context(), f, cfi.Auto, nil, false); !errors.Is(err, cfi.ErrNone) {
 		t.Errorf("without inferring: %v", err)
 	}
-	table, err := LoadCFI(f, cfi.Auto, nil, true)
+	table, err := LoadCFI(t.Context(), f, cfi.Auto, nil, true)
 	if err != nil || table.Len() == 0 {
 		t.Fatalf("with inferring: %v", err)
 	}

@@ -44,7 +44,7 @@ func TestNoReturn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			table := must.Get(LoadCFI(f, cfi.Auto, nil, true))(t)
+			table := must.Get(LoadCFI(t.Context(), f, cfi.Auto, nil, true))(t)
 			if _, got := table.Lookup(after); got != want {
 				t.Errorf("%s: row after the call: %t, want %t", strings.ReplaceAll(code, "NAME", name), got, want)
 			}

@@ -79,9 +79,11 @@ func (c *comparison) visit(fn int, pc uint64, r *cfi.InferredRow) {
 	case ok && !c.isStart(fn, pc):
 		c.frame, c.traced = passed, true
 	default:
-		known := c.table.Find(pc)
+		known, ok := c.table.Lookup(pc)
 		c.frame.reduce(r)
-		if c.traced = known != nil && known.Begin == pc && c.isEntry(r); !c.traced {
+		c.traced = ok && known.Begin == pc && c.table.Find(pc).Begin == pc && c.isEntry(r) &&
+			known.FP.Rule != cfi.RuleOffset // otherwise, a part of a function
+		if !c.traced {
 			c.missed[pc] = true
 		}
 	}

@@ -57,6 +57,8 @@ func TestCompare(t *testing.T) {
 		"FP in another slot": {".cfi_startproc \n sp+8 push %rbp \n .cfi_def_cfa_offset 16 \n .cfi_offset 6,-24 \n " +
 			"sp+16 -16 xor %ebp,%ebp \n pop %rbp \n .cfi_restore 6 \n .cfi_def_cfa_offset 8 \n sp+8 ret \n .cfi_endproc",
 			Agreement{Described: 5, Inferred: 5, ByRegister: 5, FP: 5, Differ: [3]uint64{0, 0, 3}}},
+		"a part of a function": {".cfi_startproc \n .cfi_offset 6,-16 \n sp+8 hlt \n .cfi_endproc",
+			Agreement{Described: 1, Inferred: 1, ByRegister: 1}},
 		"FP lost": {".cfi_startproc \n sp+8 nop \n sp+8 lost xor %ebp,%ebp \n ret \n .cfi_endproc",
 			Agreement{Described: 4, Inferred: 4, ByRegister: 4, FP: 1}},
 		"FP undefined": {".cfi_startproc \n .cfi_undefined 6 \n sp+8 ret \n .cfi_endproc",

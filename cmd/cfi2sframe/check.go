@@ -103,7 +103,7 @@ func (s *checkSettings) compare(ctx context.Context, path string) (c *report.Che
 	if t := elf.Type(p.File.Type); s.require && t != elf.ET_EXEC && t != elf.ET_DYN {
 		return nil, convert.NotLinked, nil
 	}
-	c, err = s.compareProgram(p)
+	c, err = s.compareProgram(ctx, p)
 	switch {
 	case !skip:
 	case (errors.Is(err, sframe.ErrNone) || errors.Is(err, cfi.ErrNone)) && elfwrite.DebugOnly(p.File):
@@ -127,7 +127,7 @@ func (s *checkSettings) compare(ctx context.Context, path string) (c *report.Che
 }
 
 // compareProgram compares the .sframe of a program with its CFI. The report can be non-nil even on error.
-func (s *checkSettings) compareProgram(p *files.Program) (*report.Check, error) {
+func (s *checkSettings) compareProgram(ctx context.Context, p *files.Program) (*report.Check, error) {
 	if s.reader.Linux == convert.LinuxKernel && !p.File.IsObject() && s.Reserved == "" {
 		p.Sources.Reserved = convert.KernelSymbols
 	}
@@ -161,7 +161,7 @@ func (s *checkSettings) compareProgram(p *files.Program) (*report.Check, error) 
 		c.Warnings = append(c.Warnings, report.LinuxWarnings(p.File, section)...)
 	}
 	if s.Infer {
-		list, agreement, err := convert.Contradictions(p.File, table)
+		list, agreement, err := convert.Contradictions(ctx, p.File, table)
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,55 @@
+package corpus
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/testfile"
+	"cfi2sframe/lab/kit"
+)
+
+// TestInfer compares fixtures for both machines with their CFI, and with CFI in which one operand is wrong.
+func TestInfer(t *testing.T) {
+	const binaries = "../../testdata/bin/"
+	for _, tt := range []struct {
+		fixture, old, new string
+		wrong             int
+	}{
+		{"amd64/framepointer", "", "", 0},
+		{"aarch64/prologue", "", "", 0},
+		{"s390x/prologue", "", "", 0}, // not supported
+		{"amd64/framepointer", "\x0e\x10\x86\x02", "\x0e\x18\x86\x02", 1},
+		{"aarch64/prologue", "\x9d\x06\x9e\x05", "\x9d\x06\x9e\x04", 1},
+	} {
+		name := filepath.Join(t.TempDir(), "file")
+		b := testfile.Read(t, binaries+tt.fixture)
+		must.Do(t, os.WriteFile(name, bytes.Replace(b, []byte(tt.old), []byte(tt.new), 1), 0o644))
+		var c corpus
+		err := c.infer(must.Get(c.find("/", []string{name}))(t))
+		if c.wrong != tt.wrong || (err == kit.ErrFound) != (tt.wrong > 0) || err != nil && err != kit.ErrFound {
+			t.Errorf("%s: %d wrong, error %v; want %d", tt.fixture, c.wrong, err, tt.wrong)
+		}
+	}
+}
+
+// TestFlaws excuses an error by its code and its description.
+func TestFlaws(t *testing.T) {
+	code, what, _ := strings.Cut(strings.Split(flaws, "\n")[1], " ")
+	for _, tt := range []struct {
+		code, what string
+		want       bool
+	}{
+		{code, what, true}, {code + "90", what, false}, {code[2:], what, false}, {code, what + "0", false},
+		{"90", "RA is at CFA-8 according to CFI, but undefined according to the instructions", true},
+	} {
+		x := finding{convert.Contradiction{What: tt.what}, tt.code}
+		if x.isFlaw() != tt.want {
+			t.Errorf("%s %s: excused %t", tt.code, tt.what, !tt.want)
+		}
+	}
+}
