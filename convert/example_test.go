@@ -85,7 +85,7 @@ func ExampleCheck() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	table, err := convert.LoadCFI(f, cfi.Auto, nil, false)
+	table, err := convert.LoadCFI(context.Background(), f, cfi.Auto, nil, false)
 	if err != nil {
 		log.Fatal(err)
 	}

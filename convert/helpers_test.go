@@ -119,7 +119,7 @@ func checkRead(r io.ReaderAt, size int64, symbols string) (*convert.Comparison, 
 	if err != nil {
 		return nil, readError(f, err)
 	}
-	table, err := convert.LoadCFI(f, cfi.Auto, nil, false)
+	table, err := convert.LoadCFI(context.Background(), f, cfi.Auto, nil, false)
 	if err != nil {
 		return nil, readError(f, err)
 	}

@@ -12,7 +12,8 @@ func TestCompare(t *testing.T) {
 		want Agreement // without Differences
 	}{
 		"equal": {".cfi_startproc \n sp+8 push %rbx \n .cfi_def_cfa_offset 16 \n sp+16 pop %rbx \n " +
-			".cfi_def_cfa_offset 8 \n sp+8 ret \n .cfi_endproc", Agreement{Described: 3, Inferred: 3, ByRegister: 3, FP: 3}},
+			".cfi_def_cfa_offset 8 \n sp+8 ret \n " +
+			".cfi_endproc", Agreement{Described: 3, Inferred: 3, ByRegister: 3, FP: 3}},
 		"partly inferred": {".cfi_startproc \n sp+8 ret \n gap \n nop \n nop \n .cfi_endproc",
 			Agreement{Described: 3, Inferred: 1, ByRegister: 1, FP: 1}},
 		"CFA": {".cfi_startproc \n sp+8 push %rbx \n sp+16 pop %rbx \n sp+8 ret \n .cfi_endproc",
@@ -22,14 +23,17 @@ func TestCompare(t *testing.T) {
 			"sp+16 -16 mov %rsp,%rbp \n .cfi_def_cfa_register 6 \n push %rbx \n sp+24 -16 je 1f \n nop \n " +
 			"1: nop \n pop %rbx \n sp+16 -16 pop %rbp \n .cfi_def_cfa 7,8 \n sp+8 ret \n .cfi_endproc",
 			Agreement{Described: 12, Inferred: 12, ByRegister: 5, ByValue: 7, FP: 12}},
-		"CFA by value in a loop": {".cfi_startproc \n sp+8 push %rbp \n .cfi_def_cfa_offset 16 \n .cfi_offset 6,-16 \n " +
+		"CFA by value in a loop": {".cfi_startproc \n sp+8 push %rbp \n .cfi_def_cfa_offset 16 \n " +
+			".cfi_offset 6,-16 \n " +
 			"sp+16 -16 mov %rsp,%rbp \n .cfi_def_cfa_register 6 \n jmp 2f \n 1: nop \n 2: dec %ecx \n jne 1b \n " +
 			"pop %rbp \n .cfi_def_cfa 7,8 \n sp+8 ret \n .cfi_endproc",
 			Agreement{Described: 13, Inferred: 13, ByRegister: 5, ByValue: 8, FP: 13}},
 		"CFA differs by value": {".cfi_startproc \n sp+8 push %rbp \n .cfi_def_cfa_offset 16 \n .cfi_offset 6,-16 \n " +
-			"sp+16 -16 mov %rsp,%rbp \n .cfi_def_cfa 6,24 \n nop \n pop %rbp \n .cfi_def_cfa 7,8 \n sp+8 ret \n .cfi_endproc",
+			"sp+16 -16 mov %rsp,%rbp \n .cfi_def_cfa 6,24 \n nop \n pop %rbp \n .cfi_def_cfa 7,8 \n sp+8 ret \n " +
+			".cfi_endproc",
 			Agreement{Described: 7, Inferred: 7, ByRegister: 5, ByValue: 2, FP: 5, Differ: [3]uint64{2}}},
-		"CFA by an unknown register": {".cfi_startproc \n sp+8 nop \n .cfi_def_cfa 3,24 \n nop \n .cfi_def_cfa 7,8 \n " +
+		"CFA by an unknown register": {".cfi_startproc \n sp+8 nop \n .cfi_def_cfa 3,24 \n nop \n " +
+			".cfi_def_cfa 7,8 \n " +
 			"ret \n " +
 			".cfi_endproc", Agreement{Described: 3, Inferred: 3, ByRegister: 2, FP: 2}},
 		"RA": {".cfi_startproc \n .cfi_offset 16,-16 \n sp+8 ret \n .cfi_endproc",
@@ -43,8 +47,10 @@ func TestCompare(t *testing.T) {
 		"FP in its register and in memory": {".cfi_startproc \n sp+8 push %rbp \n .cfi_def_cfa_offset 16 \n " +
 			"sp+16 -16 pop %rbp \n .cfi_def_cfa_offset 8 \n .cfi_offset 6,-16 \n sp+8 nop \n ret \n .cfi_endproc",
 			Agreement{Described: 4, Inferred: 4, ByRegister: 4, FP: 4}},
-		"FP overwritten in memory": {".cfi_startproc \n sp+8 push %rbp \n .cfi_def_cfa_offset 16 \n .cfi_offset 6,-16 \n " +
-			"sp+16 -16 pop %rbp \n .cfi_def_cfa_offset 8 \n sp+8 push %rax \n .cfi_def_cfa_offset 16 \n sp+16 pop %rax \n " +
+		"FP overwritten in memory": {".cfi_startproc \n sp+8 push %rbp \n .cfi_def_cfa_offset 16 \n " +
+			".cfi_offset 6,-16 \n " +
+			"sp+16 -16 pop %rbp \n .cfi_def_cfa_offset 8 \n sp+8 push %rax \n .cfi_def_cfa_offset 16 \n " +
+			"sp+16 pop %rax \n " +
 			".cfi_def_cfa_offset 8 \n sp+8 ret \n .cfi_endproc",
 			Agreement{Described: 5, Inferred: 5, ByRegister: 5, FP: 5, Differ: [3]uint64{0, 0, 2}}},
 		"FP overwritten by a callee": {".cfi_startproc \n sp+8 push %rbp \n .cfi_def_cfa_offset 16 \n " +
@@ -55,7 +61,8 @@ func TestCompare(t *testing.T) {
 			"sp+16 -16 xor %ebp,%ebp \n pop %rbp \n .cfi_def_cfa_offset 8 \n sp+8 ret \n .cfi_endproc",
 			Agreement{Described: 5, Inferred: 5, ByRegister: 5, FP: 5, Differ: [3]uint64{0, 0, 1}}},
 		"FP in another slot": {".cfi_startproc \n sp+8 push %rbp \n .cfi_def_cfa_offset 16 \n .cfi_offset 6,-24 \n " +
-			"sp+16 -16 xor %ebp,%ebp \n pop %rbp \n .cfi_restore 6 \n .cfi_def_cfa_offset 8 \n sp+8 ret \n .cfi_endproc",
+			"sp+16 -16 xor %ebp,%ebp \n pop %rbp \n .cfi_restore 6 \n .cfi_def_cfa_offset 8 \n sp+8 ret \n " +
+			".cfi_endproc",
 			Agreement{Described: 5, Inferred: 5, ByRegister: 5, FP: 5, Differ: [3]uint64{0, 0, 3}}},
 		"a part of a function": {".cfi_startproc \n .cfi_offset 6,-16 \n sp+8 hlt \n .cfi_endproc",
 			Agreement{Described: 1, Inferred: 1, ByRegister: 1}},

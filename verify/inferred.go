@@ -198,8 +198,8 @@ func (p *proof) run() {
 	p.distrust()
 }
 
-// walk compares the rows with the instructions that the function decode accepts. In the second walk, components must not
-// turn out to change more registers.
+// walk compares the rows with the instructions that the function decode accepts. In the second walk, components must
+// not turn out to change more registers.
 func (p *proof) walk(decode func(fn int, pc, end uint64) bool, second bool) {
 	w := &walk{proof: p, frame: frameFacts{proofMachine: p.machine}, second: second}
 	p.iterate(decode, w.check)

@@ -297,16 +297,20 @@ func TestCodeWrong(t *testing.T) {
 		"rbx and a nested callee": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call 1f \n " +
 			"mov %rbx,%rsp \n sp+16 pop %rbx \n sp+8 ret \n fn apart \n sp+8 1: jmp 2f \n fn apart \n " +
 			"sp+8 2: xor %ebx,%ebx \n ret", before},
-		"rbx not restored on one path": {usesRBX + "push %rbx \n sp+16 xor %ebx,%ebx \n je 2f \n pop %rbx \n sp+8 ret \n " +
+		"rbx not restored on one path": {usesRBX + "push %rbx \n sp+16 xor %ebx,%ebx \n je 2f \n pop %rbx \n " +
+			"sp+8 ret \n " +
 			"sp+16 2: pop %rax \n sp+8 ret", before},
 		"rbx not saved on one path": {usesRBX + "sub $8,%rsp \n sp+16 test %edi,%edi \n je 2f \n mov %rbx,(%rsp) \n " +
 			"2: xor %ebx,%ebx \n mov (%rsp),%rbx \n add $8,%rsp \n sp+8 ret", before},
-		"rbx not saved in a loop": {usesRBX + "sub $8,%rsp \n sp+16 test %edi,%edi \n jmp 3f \n 2: mov (%rsp),%rbx \n " +
+		"rbx not saved in a loop": {usesRBX + "sub $8,%rsp \n sp+16 test %edi,%edi \n jmp 3f \n " +
+			"2: mov (%rsp),%rbx \n " +
 			"add $8,%rsp \n sp+8 ret \n sp+16 3: mov %rdi,%rbx \n mov %rbx,(%rsp) \n jmp 2b", before},
-		"rbx changed before it is saved": {usesRBX + "xor %ebx,%ebx \n push %rbx \n sp+16 pop %rbx \n sp+8 ret", before},
+		"rbx changed before it is saved": {usesRBX + "xor %ebx,%ebx \n push %rbx \n sp+16 pop %rbx \n " +
+			"sp+8 ret", before},
 		"rbx from another slot": {usesRBX + "push %rbx \n sp+16 push %rax \n sp+24 xor %ebx,%ebx \n pop %rbx \n " +
 			"sp+16 pop %rax \n sp+8 ret", before},
-		"the slot of rbx overwritten": {usesRBX + "push %rbx \n sp+16 xor %ebx,%ebx \n mov %eax,4(%rsp) \n pop %rbx \n " +
+		"the slot of rbx overwritten": {usesRBX + "push %rbx \n sp+16 xor %ebx,%ebx \n mov %eax,4(%rsp) \n " +
+			"pop %rbx \n " +
 			"sp+8 ret", before},
 		"the slot of rbx overwritten by a callee": {usesRBX + "push %rbx \n sp+16 xor %ebx,%ebx \n pop %rax \n " +
 			"sp+8 call *%rax \n " +
@@ -402,13 +406,15 @@ func TestCodeComponents(t *testing.T) {
 			"sp+8 push %rax \n sp+16 jmp 1b", map[int]string{0: inner, 1: other}},
 		"into code that is not decoded": {"sp+8 jmp 1f \n fn apart \n sp+8 .byte 6 \n 1: ret",
 			map[int]string{1: "unknown instruction"}},
-		"a callee without rows for rbx": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n call 1f \n " +
+		"a callee without rows for rbx": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n bx+16 and $-32,%rsp \n " +
+			"call 1f \n " +
 			"mov %rbx,%rsp \n sp+16 pop %rbx \n sp+8 ret \n fn apart \n sp+8 1: ret $8",
 			map[int]string{1: "instruction with an unknown effect on the stack"}},
 		"rax across a call of refused code": {"sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n call 1f \n " +
 			"mov %rax,%rsp \n sp+8 ret \n fn apart \n sp+8 1: push %rdx \n sp+16 ret",
 			map[int]string{0: "the called function may change the register of the CFA", 1: depth}},
-		"rax across a call of code that jumps to refused code": {"sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n call 1f \n " +
+		"rax across a call of code that jumps to refused code": {"sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n " +
+			"call 1f \n " +
 			"mov %rax,%rsp \n sp+8 ret \n fn apart \n sp+8 1: jmp 2f \n fn apart \n sp+8 2: push %rdx \n sp+16 ret",
 			map[int]string{0: "the called function may change the register of the CFA", 2: depth}},
 		"rax and a callee that falls into another": {"sp+8 mov %rsp,%rax \n ax+8 and $-32,%rsp \n call 1f \n " +

@@ -187,7 +187,8 @@ type savedValue struct {
 // reduce discards everything except the facts in a row.
 func (s *frameFacts) reduce(r *cfi.InferredRow) {
 	reg := s.registers[r.Reg]
-	s.known, s.callers, s.back, s.signed = 1<<reg, savedValue{slot: int64(r.FP)}, savedValue{slot: int64(r.RA)}, r.Signed
+	s.known, s.signed = 1<<reg, r.Signed
+	s.callers, s.back = savedValue{slot: int64(r.FP)}, savedValue{slot: int64(r.RA)}
 	s.off[reg] = -int64(r.Offset)
 	if r.FP == 0 && !r.Lost {
 		s.callers.regs = 1 << s.fp
