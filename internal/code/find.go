@@ -276,9 +276,21 @@ func (w *flow) jumpedTo(j described) {
 	}
 }
 
-// nextFunction returns the address of the first function at or after an address in a gap, or the end of the gap.
-func (f *finder) nextFunction(pc uint64) uint64 {
-	for ; f.isCode(pc) && !f.hasMarks(pc, function); pc++ {
+// labelsAfter returns the end of the code that a computed jump at pc may reach: it ends at a function, or with a jump or
+// a return that padding follows.
+func (f *finder) labelsAfter(pc uint64) uint64 {
+	left, last := false, pc
+	for f.isCode(pc) && !f.hasMarks(pc, function) {
+		in, ok := f.decodeAt(pc)
+		switch nop := f.machine.nop(f.at.Code[pc-f.at.Addr:]); {
+		case !ok:
+			in.Size = f.machine.align
+		case nop && left && pc > last:
+			return pc
+		case !nop:
+			left = in.Op.Leaves() && pc > last
+		}
+		pc += uint64(in.Size)
 	}
 	return pc
 }

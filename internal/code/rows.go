@@ -277,7 +277,7 @@ func (x *judgment) out(in *insn.Inst) {
 		x.lost |= x.machine.convention.lost
 		if t := x.tables[x.pc]; t != nil && t.computed {
 			x.computed = true
-			x.barred = append(x.barred, span(x.pc, x.nextFunction(x.pc)))
+			x.barred = append(x.barred, span(x.pc, x.labelsAfter(x.pc)))
 			x.isOdd(Indirect)
 		}
 		if !s.isEntry() || !x.keepsFP() {
