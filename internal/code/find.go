@@ -84,6 +84,11 @@ func (f *finder) find() error {
 	for _, e := range sorted(slices.Clone(f.Entries)) {
 		w.try(e, named)
 	}
+	if start := f.entries[f.Start]; start != nil {
+		for _, e := range start.labels { // main
+			w.try(e, named)
+		}
+	}
 	for _, e := range sorted(f.taken) {
 		w.try(e, loose)
 	}
@@ -105,6 +110,14 @@ func (f *finder) find() error {
 		})
 		if err != nil {
 			return err
+		}
+	}
+	for i := range f.regions { // targets of calls in code that was not reached
+		r := &f.regions[i]
+		for off := range r.marks {
+			if r.marks[off]&(function|begins|inside) == function {
+				w.try(r.Addr+uint64(off), named)
+			}
 		}
 	}
 	w.settle()
