@@ -119,7 +119,7 @@ func addSymbols(f *elffile.File, text *code.Text) error {
 			case !local:
 				text.Functions = append(text.Functions, s.Value)
 			}
-			if doesNotReturn(name) && !local {
+			if doesNotReturn(name, local) {
 				if s.Section != 0 {
 					text.NoReturn[s.Value] = true
 				}
@@ -345,7 +345,8 @@ func (r *codeReader) eachFunction(functions []elffile.Span, f func(addr uint64, 
 	return nil
 }
 
-// data returns up to n bytes of constant data at an address.
+// data returns up to n bytes of data at an address. Jump tables of computed gotos are in writable data: compilers never
+// change them.
 func (r *codeReader) data(addr uint64, n int) []byte {
 	for i := range r.f.Progs {
 		h := &r.f.Progs[i]

@@ -23,8 +23,8 @@ func TestConstantData(t *testing.T) {
 			flags elf.ProgFlag
 			want  bool
 		}{
-			{elf.PT_LOAD, elf.PF_R, true}, {elf.PT_LOAD, elf.PF_R | elf.PF_W, false},
-			{elf.PT_GNU_RELRO, elf.PF_R | elf.PF_W, true}, {elf.PT_NOTE, elf.PF_R, false},
+			{elf.PT_LOAD, elf.PF_R, true}, {elf.PT_LOAD, elf.PF_R | elf.PF_W, true},
+			{elf.PT_NOTE, elf.PF_R, false},
 		} {
 			f := elftest.Parse(t, b)
 			f.Progs = f.Progs[i : i+1]

@@ -25,15 +25,18 @@ var neverReturn = map[string]bool{
 // maxNeverReturn is at least the length of the longest name in neverReturn.
 const maxNeverReturn = 64
 
+// ordinary lists the names in neverReturn that programs also give to functions of their own.
+var ordinary = map[string]bool{"err": true, "errx": true, "verr": true, "verrx": true}
+
 // doesNotReturn reports whether b starts with the name of a function that does not return: a name in neverReturn, or
-// std::__throw_* in libstdc++.
-func doesNotReturn(b []byte) bool {
+// std::__throw_* in libstdc++. The symbol is local or global.
+func doesNotReturn(b []byte, local bool) bool {
 	b = b[:min(len(b), maxNeverReturn)]
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		b = b[:i]
 	}
 	rest, std := bytes.CutPrefix(b, []byte("_ZSt"))
-	return neverReturn[string(b)] || std && bytes.HasPrefix(bytes.TrimLeft(rest, "0123456789"), []byte("__throw_"))
+	return neverReturn[string(b)] && !(local && ordinary[string(b)]) || std && bytes.HasPrefix(bytes.TrimLeft(rest, "0123456789"), []byte("__throw_"))
 }
 
 // addRelocated adds the address of each word that a relocation sets to the address of one of the given functions.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"cfi2sframe/cfi"
 	"cfi2sframe/internal/code"
 )
 
@@ -61,6 +62,8 @@ func find(t *testing.T, m elf.Machine, name string, forms [][]byte, ret string) 
 		Machine: m,
 		Gaps:    []code.Gap{{Addr: gap, Code: all}},
 		Data:    func(uint64, int) []byte { return nil },
+		Row:     func(uint64) (row cfi.InferredRow, ok, known bool) { return row, false, false },
+		Stop:    func() error { return nil },
 	}
 	for i, form := range forms {
 		copy(all[i*size:], form)
