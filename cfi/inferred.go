@@ -137,7 +137,8 @@ func InferredFrom(m elf.Machine, r *Rules) (row InferredRow, ok bool) {
 	a := arch.Of(m)
 	at := func(r *Rule) (int32, bool) {
 		kept := r.Rule == RuleArchitectural || r.Rule == RuleSameVal
-		return int32(r.Offset), kept && r.Offset == 0 || r.Rule == RuleOffset && r.Offset != 0 && r.Offset == int64(int32(r.Offset))
+		saved := r.Rule == RuleOffset && r.Offset != 0 && r.Offset == int64(int32(r.Offset))
+		return int32(r.Offset), kept && r.Offset == 0 || saved
 	}
 	if r.CFA.Rule != RuleCFA || r.CFA.Offset != int64(int32(r.CFA.Offset)) || r.CFA.Reg > 255 || r.Sign > Signed {
 		return row, false

@@ -60,7 +60,9 @@ func infer(ctx context.Context, f *elffile.File, t *cfi.Table) error {
 
 // inferRows infers rows for code that is neither in the described ranges nor a PLT stub. It also returns the code
 // without rows.
-func inferRows(ctx context.Context, f *elffile.File, t *cfi.Table, described []elffile.Span) (*cfi.Inference, []code.Refusal, error) {
+func inferRows(ctx context.Context, f *elffile.File, t *cfi.Table, described []elffile.Span) (
+	*cfi.Inference, []code.Refusal, error,
+) {
 	stubs, err := plt.Find(f, t)
 	if err != nil {
 		return nil, nil, err

@@ -12,9 +12,11 @@ import (
 
 // LoadCFI is like cfi.Load, but withdraws rows from .gopclntab that cannot be verified against the code. Rows from
 // other sections are trusted, because only Go's table may silently omit frames. One unverifiable function does not
-// invalidate the others. If inferring is set, the table also contains verified rows for code without CFI; large programs
-// take minutes, and it ends with an error if ctx is done.
-func LoadCFI(ctx context.Context, f *elffile.File, src cfi.Source, debug *elffile.File, inferring bool) (*cfi.Table, error) {
+// invalidate the others. If inferring is set, the table also contains verified rows for code without CFI; this takes
+// minutes for large programs, and ends with an error if ctx is done.
+func LoadCFI(ctx context.Context, f *elffile.File, src cfi.Source, debug *elffile.File, inferring bool) (
+	*cfi.Table, error,
+) {
 	t, none := cfi.Load(f, src, debug)
 	if errors.Is(none, cfi.ErrNone) && inferring {
 		var err error

@@ -36,7 +36,10 @@ func doesNotReturn(b []byte, local bool) bool {
 		b = b[:i]
 	}
 	rest, std := bytes.CutPrefix(b, []byte("_ZSt"))
-	return neverReturn[string(b)] && !(local && ordinary[string(b)]) || std && bytes.HasPrefix(bytes.TrimLeft(rest, "0123456789"), []byte("__throw_"))
+	if neverReturn[string(b)] {
+		return !local || !ordinary[string(b)]
+	}
+	return std && bytes.HasPrefix(bytes.TrimLeft(rest, "0123456789"), []byte("__throw_"))
 }
 
 // addRelocated adds the address of each word that a relocation sets to the address of one of the given functions.

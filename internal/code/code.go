@@ -1,19 +1,19 @@
 // Package code infers rows for code without CFI from its instructions.
 //
-// Each function is analysed by itself, with the calling convention as its contract: at its entry, the stack is as a call
-// leaves it; calls return, and preserve SP and the callee-saved registers. The steps:
+// Each function is analysed by itself, with the calling convention as its contract: at its entry, the stack is as a
+// call leaves it; calls return, and preserve SP and the callee-saved registers. The steps:
 //
-//   - find.go collects the entries of functions, in order of trust: targets of calls and symbols, jumps out of described
-//     code, relocated addresses, and addresses that code loads or that data contains.
+//   - find.go collects the entries of functions, in order of trust: targets of calls and symbols, jumps out of
+//     described code, relocated addresses, and addresses that code loads or that data contains.
 //   - flow.go follows a function from its entries, block by block, until the states at the starts of its blocks no
-//     longer change. state.go defines states, and tables.go reads jump tables.
+//     longer change. state.go defines states, marks.go the marks of reached code, and tables.go reads jump tables.
 //   - rows.go records the rows of a function, its calls, and its effects: the registers that it changes, whether it
 //     returns, and with which SP. returns.go determines which functions never return.
 //   - find.go analyses callers again if a callee keeps less than the convention demands.
 //
-// A function has rows only if there is evidence that it is one (a direct call, or a path to a return at the depth of the
-// entry), all its code decodes, SP or another register always locates the frame, and the stack is restored at every exit.
-// A function that is not understood does not affect its callers, unless it is seen to break the convention.
+// A function has rows only if there is evidence that it is one (a direct call, or a path to a return at the depth of
+// the entry), all its code decodes, SP or another register always locates the frame, and the stack is restored at every
+// exit. A function that is not understood does not affect its callers, unless it is seen to break the convention.
 //
 // The analysis assumes that stores to unknown addresses do not change saved registers. Time and memory are linear in
 // the size of the code.

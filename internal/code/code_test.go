@@ -114,7 +114,8 @@ func assembleFor(t *testing.T, m elf.Machine, sources []source, as ...string) []
 	for i := range sources {
 		section := f.Section(fmt.Sprintf(".text.%d", i))
 		code := must.Get(section.Data())(t)
-		text := &Text{Machine: m, Functions: []uint64{base}, NoReturn: map[uint64]bool{}, Stop: func() error { return nil }}
+		text := &Text{Machine: m, Functions: []uint64{base}, NoReturn: map[uint64]bool{}}
+		text.Stop = func() error { return nil }
 		at := map[string]int{"described": len(code), "data": len(code)}
 		for _, s := range symbols {
 			name, number, _ := strings.Cut(s.Name, "_")

@@ -289,8 +289,8 @@ func (w *flow) jumpedTo(j described) {
 	}
 }
 
-// labelsAfter returns the end of the code that a computed jump at pc may reach: it ends at a function, or with a jump or
-// a return that padding follows.
+// labelsAfter returns the end of the code that a computed jump at pc may reach: it ends at a function, or with a jump
+// or a return that padding follows.
 func (f *finder) labelsAfter(pc uint64) uint64 {
 	left, last := false, pc
 	for f.isCode(pc) && !f.hasMarks(pc, function) {
@@ -338,7 +338,8 @@ func (w *flow) try(pc uint64, t trust) {
 	}
 	w.tried[pc] = true
 	const most = 1 << 10
-	if len(w.barred) > most || slices.ContainsFunc(w.barred, func(s elffile.Span) bool { return s.Begin <= pc && pc < s.End }) {
+	within := func(s elffile.Span) bool { return s.Begin <= pc && pc < s.End }
+	if len(w.barred) > most || slices.ContainsFunc(w.barred, within) {
 		return
 	}
 	if b := w.add(pc, t); b != nil {

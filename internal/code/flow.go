@@ -266,7 +266,7 @@ func (w *flow) revise() bool {
 	return changed || w.excludes(inside) || w.excludes(overlap)
 }
 
-// excludes excludes targets of tables that are within instructions, or overlap others, and reports whether there are any.
+// excludes excludes targets of tables that have a mark, inside or overlap, and reports whether there are any.
 func (w *flow) excludes(bad byte) (found bool) {
 	for _, t := range w.tables {
 		if w.set(t.value) != nil { // not a table

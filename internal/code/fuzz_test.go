@@ -14,7 +14,8 @@ import (
 // textOf returns a Text with two gaps, other code between them, entries, and data.
 func textOf(a, described, b, entries, data []byte) *Text {
 	described = append(described, 0x90)
-	t := &Text{Machine: elf.EM_X86_64, Stop: func() error { return nil }, Gaps: []Gap{{base, a}, {base + uint64(len(a)+len(described)), b}}}
+	t := &Text{Machine: elf.EM_X86_64, Gaps: []Gap{{base, a}, {base + uint64(len(a)+len(described)), b}}}
+	t.Stop = func() error { return nil }
 	t.Gaps = slices.DeleteFunc(t.Gaps, func(g Gap) bool { return len(g.Code) == 0 })
 	t.Described = func(f func(addr uint64, code []byte)) error {
 		f(base+uint64(len(a)), described)

@@ -24,8 +24,8 @@ type judgment struct {
 	cross    []arrival
 }
 
-// record walks through all blocks once more, and records what they mean for the function and others. If ok is false, the
-// states are not final.
+// record walks through all blocks once more, and records what they mean for the function and others. If ok is false,
+// the states are not final.
 func (w *flow) record(ok bool) {
 	b := w.body
 	x := &judgment{flow: w}
@@ -167,9 +167,9 @@ func (x *judgment) each(pc uint64, in *insn.Inst) {
 		}
 		x.suspect(pc, next)
 	case insn.Push, insn.Store:
-		if v := s.get(in.Src); v.kind == entryValue && x.machine.convention.lost>>v.reg&1 == 0 && in.Op == insn.Push || v == x.machine.back {
-			x.saves = true
-		}
+		v := s.get(in.Src)
+		saved := v.kind == entryValue && x.machine.convention.lost>>v.reg&1 == 0
+		x.saves = x.saves || saved && in.Op == insn.Push || v == x.machine.back
 	case insn.CallReg, insn.CallMem:
 		x.suspect(pc, next)
 	case insn.Address:
@@ -271,8 +271,9 @@ func (x *judgment) out(in *insn.Inst) {
 		x.body.evident = true
 	case in.Op == insn.Return:
 		x.isOdd(Unbalanced)
-		x.movesSP = x.movesSP || sp.kind == unknown && x.unsure ||
-			sp.kind == frame && (sp.off > x.machine.atEntry || x.machine.ra != insn.None && s.reg[x.machine.ra] == x.machine.back || s.load(sp) == x.machine.back)
+		m := x.machine
+		hasRA := s.load(sp) == m.back || m.ra != insn.None && s.reg[m.ra] == m.back
+		x.movesSP = x.movesSP || sp.kind == unknown && x.unsure || sp.kind == frame && (sp.off > m.atEntry || hasRA)
 	default:
 		x.lost |= x.machine.convention.lost
 		if t := x.tables[x.pc]; t != nil && t.computed {
@@ -366,7 +367,8 @@ func (f *finder) claim() (*cfi.Inference, []Refusal) {
 					p.rows[k].Outermost = true
 				}
 			}
-			inf.Functions = append(inf.Functions, cfi.InferredFunction{Begin: p.Begin, End: p.End, Component: i, Rows: p.rows})
+			fn := cfi.InferredFunction{Begin: p.Begin, End: p.End, Component: i, Rows: p.rows}
+			inf.Functions = append(inf.Functions, fn)
 		}
 		maps.Copy(inf.Jumps, b.tables)
 		for _, pc := range b.stops {
@@ -386,7 +388,7 @@ func (f *finder) claim() (*cfi.Inference, []Refusal) {
 		end = fn.End
 		return false
 	})
-	return inf, disjoint(refused)
+	return inf, f.rest(inf.Functions, refused)
 }
 
 // overlaps reports whether instructions of a function overlap others.
@@ -405,17 +407,31 @@ func (f *finder) overlaps(b *body) bool {
 	return false
 }
 
-// disjoint sorts refused code by address. Where functions overlap, the first takes precedence.
-func disjoint(list []Refusal) []Refusal {
-	slices.SortFunc(list, func(a, b Refusal) int { return cmp.Compare(a.Begin, b.Begin) })
+// rest returns the code without rows. The first of several reasons for the same code takes precedence.
+func (f *finder) rest(functions []cfi.InferredFunction, refused []Refusal) []Refusal {
+	slices.SortFunc(refused, func(a, b Refusal) int { return cmp.Compare(a.Begin, b.Begin) })
 	var out []Refusal
-	end := uint64(0)
-	for _, r := range list {
-		r.Begin = max(r.Begin, end)
-		if r.Begin < r.End {
-			out = addRefusal(out, r)
-			end = r.End
+	add := func(at, end uint64) { // code between functions
+		for ; at < end; at = out[len(out)-1].End {
+			for len(refused) > 0 && refused[0].End <= at {
+				refused = refused[1:]
+			}
+			why, next := Overlap, end
+			if len(refused) > 0 && refused[0].Begin <= at {
+				why, next = refused[0].Reason, min(end, refused[0].End)
+			} else if len(refused) > 0 {
+				next = min(end, refused[0].Begin)
+			}
+			out = addRefusal(out, Refusal{span(at, next), why})
 		}
+	}
+	for i := range f.Gaps {
+		at := f.Gaps[i].Addr
+		for ; len(functions) > 0 && functions[0].Begin < f.Gaps[i].end(); functions = functions[1:] {
+			add(at, functions[0].Begin)
+			at = functions[0].End
+		}
+		add(at, f.Gaps[i].end())
 	}
 	return out
 }
