@@ -23,6 +23,7 @@ type finder struct {
 	entries map[uint64]*body // by address of an entry
 	owner   map[uint64]*body // by start of a block
 	work    []*body          // to be analysed
+	decoded int              // number of decoded instructions
 	err     error            // why the analysis ended early
 	barred  []elffile.Span   // code in which only calls show where functions start
 	tried   map[uint64]bool  // addresses that were tried as functions

@@ -2,6 +2,7 @@ package code
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"reflect"
 	"slices"
 	"strings"
@@ -102,7 +103,6 @@ var hostile = []struct {
 	code    func(n int) []byte // returns about n bytes
 	entries int                // distance between entries in bytes; 0: a single entry
 	data    bool
-	complex bool // the bound on steps is reached
 }{
 	{"tables that overlap", func(n int) []byte {
 		var b []byte
@@ -110,14 +110,14 @@ var hostile = []struct {
 			b = append(b, 0x74, 7, 0xff, 0x24, 0xc5, byte(8*i), byte(8*i>>8), 0x80, 0)
 		}
 		return append(b, 0xc3)
-	}, 0, true, false},
+	}, 0, true},
 	{"states that change one by one", func(n int) []byte {
 		var b []byte
 		for i := range n / 4 { // xor of a register; jz back to the start
 			b = append(b, 0x31, 0xc0|9*byte([]int{0, 1, 2, 3, 5, 6, 7}[i%7]), 0x74, byte(-min(4*i, 120)))
 		}
 		return append(b, 0xc3)
-	}, 0, false, false},
+	}, 0, false},
 	{"labels times jumps", func(n int) []byte {
 		b := []byte{0x4c, 0x8d, 5, 0, 0, 0, 0}
 		for range n / 18 { // jz +7; lea 0(%rip),%r8
@@ -127,17 +127,16 @@ var hostile = []struct {
 			b = append(b, 0x74, 3, 0x41, 0xff, 0xe0)
 		}
 		return append(b, 0xc3)
-	}, 0, false, false},
+	}, 0, false},
 	{"labels in a long block", func(n int) []byte {
 		b := []byte{0x74, 7, 0x4c, 0x8d, 5, 0, 0, 0, 0, 0x74, 7, 0x4c, 0x8d, 5, 1, 0, 0, 0}
 		for range n / 7 {
 			b = append(b, 0x48, 0x8d, 5, 0, 0, 0, 0)
 		}
 		return append(b, 0x41, 0xff, 0xe0, 0xc3)
-	}, 0, false, false},
-	{"all bytes are entries", func(n int) []byte { return []byte(strings.Repeat("\x90", n)) }, 1, false, false},
-	{"tails that many functions share", func(n int) []byte { return []byte(strings.Repeat("\x66\x90", n/2)) }, 2, false,
-		true},
+	}, 0, false},
+	{"all bytes are entries", func(n int) []byte { return []byte(strings.Repeat("\x90", n)) }, 1, false},
+	{"tails that many functions share", func(n int) []byte { return []byte(strings.Repeat("\x66\x90", n/2)) }, 2, false},
 	{"a cut at each instruction", func(n int) []byte {
 		b := []byte(strings.Repeat("\x90", n/6))
 		for i := range n / 6 { // jz
@@ -146,10 +145,10 @@ var hostile = []struct {
 			b = append(b, byte(to), byte(to>>8), byte(to>>16), byte(to>>24))
 		}
 		return append(b, 0xc3)
-	}, 0, false, false},
+	}, 0, false},
 	{"a chain of private callees", func(n int) []byte { // call next; inc of a register; ret
 		return append([]byte(strings.Repeat("\xe8\x03\x00\x00\x00\xff\xc3\xc3", n/8)), 0x31, 0xed, 0xc3)
-	}, 0, false, true}, // each round finds one more caller that loses FP
+	}, 0, false}, // each round finds one more caller that loses FP
 	{"many private callees of a block", func(n int) []byte {
 		var b []byte
 		k := n / 8
@@ -162,5 +161,35 @@ var hostile = []struct {
 			b = append(b, 0xff, 0xc0|byte(i%3), 0xc3)
 		}
 		return b
-	}, 0, false, false},
+	}, 0, false},
+}
+
+// TestSteps checks that doubling the size of hostile code increases the number of decoded instructions by a factor of
+// at most 2.2.
+func TestSteps(t *testing.T) {
+	for _, tt := range hostile {
+		t.Run(tt.name, func(t *testing.T) {
+			var decoded [2]int
+			for i, n := range []int{1 << 13, 1 << 14} {
+				code := tt.code(n)
+				var data []byte
+				for j := 0; tt.data && j < n; j++ {
+					data = binary.LittleEndian.AppendUint64(data, base+uint64(9*j%n))
+				}
+				text := textOf(code, nil, nil, []byte{0, 0}, data)
+				for at := 1; tt.entries != 0 && at < n; at += tt.entries {
+					text.Entries = append(text.Entries, base+uint64(at))
+				}
+				if i == 0 {
+					checkFound(t, text)
+				}
+				f := newFinder(text)
+				must.Do(t, f.find())
+				decoded[i] = f.decoded
+			}
+			if 10*decoded[1] > 22*decoded[0] {
+				t.Errorf("%d and %d instructions", decoded[0], decoded[1])
+			}
+		})
+	}
 }

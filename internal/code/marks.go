@@ -60,6 +60,7 @@ func (f *finder) decode(pc uint64) (insn.Inst, bool) {
 	if m == nil {
 		return insn.Inst{}, false
 	}
+	f.decoded++
 	off := pc - f.at.Addr
 	if *m&plain == 0 {
 		return f.machine.decode(f.at.Code[off:], pc)
