@@ -358,7 +358,8 @@ func (r *codeReader) data(addr uint64, n int) []byte {
 			if err != nil {
 				return nil
 			}
-			k, _ := slices.BinarySearchFunc(r.relocs, addr, func(x reloc, at uint64) int { return cmp.Compare(x.at, at) })
+			byAddress := func(x reloc, at uint64) int { return cmp.Compare(x.at, at) }
+			k, _ := slices.BinarySearchFunc(r.relocs, addr, byAddress)
 			for ; k < len(r.relocs) && r.relocs[k].at+8 <= addr+n; k++ {
 				r.f.Order.PutUint64(b[r.relocs[k].at-addr:], r.relocs[k].value)
 			}

@@ -329,7 +329,8 @@ func (f *finder) mayStart(pc uint64) bool {
 		}
 		at += uint64(in.Size)
 	}
-	return at == pc && (last.Leaves() || nops > 0 && (last == insn.Call || last == insn.CallMem || last == insn.CallReg))
+	calls := last == insn.Call || last == insn.CallMem || last == insn.CallReg
+	return at == pc && (last.Leaves() || nops > 0 && calls)
 }
 
 // try analyses the code at pc as a function, unless it was already reached, and forgets it if it is not one.

@@ -136,7 +136,9 @@ var hostile = []struct {
 		return append(b, 0x41, 0xff, 0xe0, 0xc3)
 	}, 0, false},
 	{"all bytes are entries", func(n int) []byte { return []byte(strings.Repeat("\x90", n)) }, 1, false},
-	{"tails that many functions share", func(n int) []byte { return []byte(strings.Repeat("\x66\x90", n/2)) }, 2, false},
+	{"tails that many functions share", func(n int) []byte {
+		return []byte(strings.Repeat("\x66\x90", n/2))
+	}, 2, false},
 	{"a cut at each instruction", func(n int) []byte {
 		b := []byte(strings.Repeat("\x90", n/6))
 		for i := range n / 6 { // jz
