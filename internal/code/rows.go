@@ -179,8 +179,8 @@ func (x *judgment) each(pc uint64, in *insn.Inst) {
 	}
 }
 
-// suspect notes a call that padding follows, up to an address at which a function could start. If the code after it is
-// odd, the call may not return.
+// suspect notes a call that padding follows, up to an address at which a function could start. The call does not return
+// if nothing else leads there, and may not return if the code there is odd.
 func (x *judgment) suspect(pc, next uint64) {
 	at := next
 	for m := x.mark(at); m != nil && x.machine.nop(x.at.Code[at-x.at.Addr:]); m = x.mark(at) {
@@ -190,7 +190,11 @@ func (x *judgment) suspect(pc, next uint64) {
 		}
 		at += uint64(in.Size)
 	}
-	if at%16 == 0 && (at > next || x.hasMarks(at, enters)) {
+	switch {
+	case at%16 != 0 || x.stops[pc]:
+	case at > next && !x.hasMarks(at, leads): // compilers align only functions, and labels to which jumps lead
+		x.questions = append(x.questions, pc)
+	case at > next || x.hasMarks(at, enters):
 		x.suspects = append(x.suspects, pc)
 	}
 }
