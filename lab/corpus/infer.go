@@ -119,12 +119,13 @@ func (x *finding) isFlaw() bool {
 		strings.Contains(flaws, "\n"+x.code+" "+x.What+"\n")
 }
 
-// isLate reports whether CFI changes a few bytes too late, as in programs built by clang: the CFA differs by exactly what
-// the preceding push, add or sub moves the stack pointer.
+// isLate reports whether CFI changes a few bytes too late, as in programs built by clang: the CFA differs by exactly
+// what the preceding push, add or sub moves the stack pointer.
 func (x *finding) isLate() bool {
 	var known, found int
 	before, err := hex.DecodeString(x.code[:2*codeBefore])
-	_, failed := fmt.Sscanf(x.What, "CFA is rsp%d according to CFI, but rsp%d according to the instructions", &known, &found)
+	const format = "CFA is rsp%d according to CFI, but rsp%d according to the instructions"
+	_, failed := fmt.Sscanf(x.What, format, &known, &found)
 	const most = 16 // bytes
 	if err != nil || failed != nil || x.End-x.Begin > most {
 		return false
