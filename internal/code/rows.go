@@ -99,8 +99,8 @@ func (x *judgment) conclude() {
 // finish makes the results of an analysis known to other functions.
 func (w *flow) finish() {
 	b, x := w.body, w.finished
-	label := len(x.cross) > 0 && (b.trust == guessed || !b.evident)
-	if b.trust >= loose && (b.odd != 0 || !b.evident && len(b.callees) == 0 || label) &&
+	label := len(x.cross) > 0 && b.trust == guessed
+	if b.trust >= loose && (b.odd != 0 || !b.evident && len(b.callees)+len(x.cross) == 0 || label) &&
 		!w.hasMarks(b.arrivals[0].pc, known) { // a label, or data
 		odd := b.odd
 		w.discard(b)
@@ -335,7 +335,7 @@ func (f *finder) evidence() {
 			}
 			for _, c := range b.callees {
 				to := f.entries[c.to]
-				if c.way == tail && (f.hasMarks(c.to, known) || to != nil && to.evident && to.odd == 0) {
+				if c.way != within && (f.hasMarks(c.to, known) || to != nil && to.evident && to.odd == 0) {
 					b.evident, more = true, true
 					break
 				}
