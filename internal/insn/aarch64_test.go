@@ -276,6 +276,8 @@ func (in *a64) compareOp(got *Inst, pc uint64) error {
 		want.Op = Sign
 	case name == "brk", name == "hlt", name == "udf":
 		want.Op = Trap
+	case name == "svc":
+		want.Op = System
 	case size == 8 && form6.MatchString(name) && !literal:
 		want.Op, want.Reg, want.Mem = Load, reg, memory
 	case size == 8 && form7.MatchString(name):

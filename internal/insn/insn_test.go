@@ -38,8 +38,11 @@ func TestDecodeAMD64(t *testing.T) {
 	if in, ok := DecodeAMD64([]byte{0xcd, 3}, pc); !ok || in.Op != Trap || in.Writes != 0 {
 		t.Errorf("int $3: %+v, %t", in, ok)
 	}
+	if in, ok := DecodeAMD64([]byte{0xc2, 8, 0}, pc); !ok || in.Op != Return || in.Mem.Step != 8 {
+		t.Errorf("ret $8: %+v, %t", in, ok)
+	}
 	for code, text := range map[string]string{
-		"665d": "pop %bp", "66e900000000": "jmp with a prefix that processors disagree about", "c20800": "ret $8",
+		"665d": "pop %bp", "66e900000000": "jmp with a prefix that processors disagree about",
 		"c8100000": "enter $16,$0", "d5004889e5": "REX2", "06": "undefined", "0f04": "undefined",
 		"660fff00": "undefined", "f30f3800c0": "undefined with this prefix", "": "nothing", "48": "a part",
 		"488b": "a part", "e8000000": "a part", "66666666666666666666666666666690": "16 bytes",

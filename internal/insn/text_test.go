@@ -287,7 +287,9 @@ func (t *text) want(pc uint64, size int) (want Inst, err error) {
 	case name == "leave":
 		want.Op = Leave
 	case name == "ret":
-		want.Op, want.Imm = Return, imm
+		want.Op, want.Mem.Step = Return, imm
+	case name == "syscall":
+		want.Op = System
 	case name == "int3" || name == "int" && first == "$0x3" || name == "hlt" || strings.HasPrefix(name, "ud1") ||
 		name == "ud2":
 		want.Op = Trap
@@ -340,7 +342,7 @@ func (t *text) want(pc uint64, size int) (want Inst, err error) {
 		set(Swap, to, from, 0)
 	}
 	switch want.Op {
-	case Store, PushMem, PopMem, Push, Branch, Jump, JumpReg, JumpMem, Call, CallReg, CallMem, Return, Other:
+	case Store, PushMem, PopMem, Push, Branch, Jump, JumpReg, JumpMem, Call, CallReg, CallMem, Return, System, Other:
 	default: // Reg implies the write
 		want.Writes = 0
 	}
@@ -357,6 +359,11 @@ func (t *text) compare(got Inst, pc uint64, size int) error {
 		return fmt.Errorf("size %d", got.Size)
 	}
 	name := base(t.name)
+	if got.Op == Low && name == "mov" && strings.HasPrefix(t.operand(0), "$") && registerSize[t.last()] == 1 {
+		want.Op, want.Reg, want.Writes = Low, registers[t.last()], 0
+		want.Imm, _ = number(t.operand(0)[1:])
+		got.Imm, want.Imm = got.Imm&0xff, want.Imm&0xff
+	}
 	may := bitsOf(mayWrite[name])
 	if got.Op == Branch && want.Op == Branch {
 		want.Writes |= got.Writes & may
@@ -384,7 +391,7 @@ func (t *text) compare(got Inst, pc uint64, size int) error {
 			want.Op, want.Reg, want.Src, want.Target)
 	}
 	switch got.Op {
-	case Add, And, Const, Return:
+	case Add, And, Const, Low, Return:
 		if got.Imm != want.Imm {
 			return fmt.Errorf("number %#x; want %#x", got.Imm, want.Imm)
 		}

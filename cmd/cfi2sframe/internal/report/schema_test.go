@@ -46,7 +46,7 @@ func TestSchemaCodeReasons(t *testing.T) {
 		}
 		return names
 	}
-	want := find("internal/code/rows.go", `: "(code-[a-z-]+)"`)
+	want := find("internal/code/code.go", `: "(code-[a-z-]+)"`)
 	if got := root.Defs.Reason.Enum; len(want) < 8 || !slices.Equal(got, want) {
 		t.Errorf("the schema has %q; want %q", got, want)
 	}
