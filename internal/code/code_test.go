@@ -233,6 +233,10 @@ func TestFind(t *testing.T) {
 		{"call of an unknown function that does not return", `push %rbx; jz 1f; pop %rbx; ret; 1: call *(%rax)
 			mov %rax,%rdi; jz 2f; nop; 2: call *n@(%rip); data@: n@: .quad 0`,
 			"0-19: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16"},
+		{"call that only padding separates from another function", `push %rbx; jz 1f; pop %rbx; ret; 1: call *(%rax)
+			.p2align 4; push %rbx; pop %rbx; ret`, "0-7: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16; 7-19 unreached"},
+		{"call by name, before padding", `push %rbx; jz 1f; pop %rbx; ret; 1: call *n@(%rip); .p2align 4; ret
+			data@: n@: .quad 0`, "0-11: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16; 11-17 unreached"},
 		{"by a stub", "push %rbx; call f@; pop %rbx; ret; f@: endbr64; jmp *n@(%rip); data@: n@: .quad 0",
 			"0-6: rsp+8, 1 rsp+16; 6-8 unreached; 8-18: rsp+8"},
 		{"by a stub in other code",

@@ -58,6 +58,7 @@ func (w *flow) record(ok bool) {
 			}
 		}
 	}
+	w.questions = slices.DeleteFunc(w.questions, func(pc uint64) bool { return w.stops[pc] })
 	if len(w.questions) > 0 && ok {
 		b.pieces = nil
 		return
