@@ -110,7 +110,8 @@ func inferRows(ctx context.Context, f *elffile.File, t *cfi.Table, described []e
 // addSymbols adds the functions that have global symbols, and those that do not return.
 func addSymbols(f *elffile.File, text *code.Text) error {
 	text.NoReturn = map[uint64]bool{}
-	imported := map[uint32]bool{} // functions that do not return, by index in .dynsym
+	text.Resume = map[uint64]bool{}
+	imported, resumes := map[uint32]bool{}, map[uint32]bool{} // functions that do not return, by index in .dynsym
 	for _, table := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 		err := f.NamedSymbols(table, func(s elffile.Symbol, name []byte) {
 			t, local := elf.ST_TYPE(s.Info), elf.ST_BIND(s.Info) == elf.STB_LOCAL // .cold parts have local symbols
@@ -121,18 +122,26 @@ func addSymbols(f *elffile.File, text *code.Text) error {
 			case !local:
 				text.Functions = append(text.Functions, s.Value)
 			}
+			resume := bytes.HasPrefix(name, []byte("_Unwind_Resume\x00"))
 			if doesNotReturn(name, local) {
 				if s.Section != 0 {
 					text.NoReturn[s.Value] = true
+					if resume {
+						text.Resume[s.Value] = true
+					}
 				}
 				if table == elf.SHT_DYNSYM {
 					imported[s.Index] = true
+					resumes[s.Index] = resume
 				}
 			}
 		})
 		if err != nil {
 			return err
 		}
+	}
+	if err := addRelocated(f, resumes, text.Resume); err != nil {
+		return err
 	}
 	return addRelocated(f, imported, text.NoReturn)
 }

@@ -49,6 +49,8 @@ type Text struct {
 	Pointers func(f func(addr uint64)) error
 	// NoReturn holds the addresses of functions that do not return, and of words that contain such an address (GOT).
 	NoReturn map[uint64]bool
+	// Resume holds those addresses in NoReturn that belong to _Unwind_Resume, which only landing pads call.
+	Resume map[uint64]bool
 	// Stop returns an error if the analysis is to end.
 	Stop func() error
 	// Data returns up to n bytes of constant data at an address, for jump tables.

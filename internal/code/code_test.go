@@ -21,7 +21,7 @@ const base = 0x1000
 
 // A source is assembly code: a gap, code outside the gap (after label described@), and data (after data@). Functions
 // start at the beginning and at labels whose names begin with f; labels that begin with g are other known addresses.
-// Words at labels that begin with n contain the address of a function that does not return. @ makes labels unique;
+// Words at labels that begin with n contain the address of a function that does not return; with r, _Unwind_Resume. @ makes labels unique;
 // start@ is the address of the beginning, and at@ is that address minus base.
 type source struct {
 	name string
@@ -114,7 +114,8 @@ func assembleFor(t *testing.T, m elf.Machine, sources []source, as ...string) []
 	for i := range sources {
 		section := f.Section(fmt.Sprintf(".text.%d", i))
 		code := must.Get(section.Data())(t)
-		text := &Text{Machine: m, Functions: []uint64{base}, NoReturn: map[uint64]bool{}}
+		text := &Text{Machine: m, Functions: []uint64{base}, NoReturn: map[uint64]bool{},
+			Resume: map[uint64]bool{}}
 		text.Stop = func() error { return nil }
 		at := map[string]int{"described": len(code), "data": len(code)}
 		for _, s := range symbols {
@@ -129,6 +130,8 @@ func assembleFor(t *testing.T, m elf.Machine, sources []source, as ...string) []
 				text.Entries = append(text.Entries, base+s.Value)
 			case 'n':
 				text.NoReturn[base+s.Value] = true
+			case 'r':
+				text.NoReturn[base+s.Value], text.Resume[base+s.Value] = true, true
 			}
 		}
 		described := min(at["described"], at["data"])
@@ -237,6 +240,8 @@ func TestFind(t *testing.T) {
 			.p2align 4; push %rbx; pop %rbx; ret`, "0-7: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16; 7-19 unreached"},
 		{"call by name, before padding", `push %rbx; jz 1f; pop %rbx; ret; 1: call *n@(%rip); .p2align 4; ret
 			data@: n@: .quad 0`, "0-11: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16; 11-17 unreached"},
+		{"call that does not return, before a landing pad", `push %rbx; jz 1f; pop %rbx; ret; 1: call *(%rax); nop
+			mov %rax,%rdi; call *r@(%rip); data@: r@: .quad 0`, "0-17 runs-on"},
 		{"by a stub", "push %rbx; call f@; pop %rbx; ret; f@: endbr64; jmp *n@(%rip); data@: n@: .quad 0",
 			"0-6: rsp+8, 1 rsp+16; 6-8 unreached; 8-18: rsp+8"},
 		{"by a stub in other code",

@@ -37,17 +37,31 @@ func (f *finder) neverReturns(in *insn.Inst) bool {
 	return in.Mem.Relative && f.NoReturn[uint64(in.Mem.Disp)]
 }
 
+// resumes reports whether a call that does not return ends a landing pad.
+func (f *finder) resumes(in *insn.Inst) bool {
+	switch {
+	case len(f.Resume) == 0:
+		return false
+	case in.Op == insn.CallMem:
+		return in.Mem.Relative && f.Resume[uint64(in.Mem.Disp)]
+	}
+	return in.Op == insn.Call && f.isOneOf(in.Target, f.Resume)
+}
+
 // noReturnAt reports whether the function at pc is known not to return, or is a PLT stub for such a function.
-func (f *finder) noReturnAt(pc uint64) bool {
+func (f *finder) noReturnAt(pc uint64) bool { return f.isOneOf(pc, f.NoReturn) }
+
+// isOneOf reports whether pc is one of the given functions, or that of a PLT stub for one of them.
+func (f *finder) isOneOf(pc uint64, functions map[uint64]bool) bool {
 	const most = 3 // instructions of a stub, such as a landing pad and a jump
-	if len(f.NoReturn) == 0 || f.NoReturn[pc] || f.isCode(pc) {
-		return f.NoReturn[pc]
+	if len(functions) == 0 || functions[pc] || f.isCode(pc) {
+		return functions[pc]
 	}
 	code := f.Data(pc, 32)
 	for range most {
 		in, ok := f.machine.decode(code, pc)
 		if !ok || in.Op != insn.Other {
-			return ok && in.Op == insn.JumpMem && f.neverReturns(&in)
+			return ok && in.Op == insn.JumpMem && in.Mem.Relative && functions[uint64(in.Mem.Disp)]
 		}
 		code, pc = code[in.Size:], pc+uint64(in.Size)
 	}

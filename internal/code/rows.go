@@ -301,7 +301,12 @@ func (x *judgment) ends(pc uint64) {
 	}
 }
 
-func (x *judgment) stop(pc uint64) { x.flow.stop(pc) }
+func (x *judgment) stop(pc uint64) {
+	x.flow.stop(pc)
+	if x.resumes(&x.inst) { // a landing pad: control reached it by returning from a call that does not return
+		x.isOdd(RunsOn)
+	}
+}
 
 // addRow adds the row of an instruction. A piece ends where the next function or other code starts.
 func (x *judgment) addRow(pc, end uint64, row cfi.InferredRow) {
