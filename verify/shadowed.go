@@ -14,7 +14,7 @@ import (
 // different FDEs, so each row must agree with all of them.
 func (c *checker) shadowed(s *sframe.Section, f *elffile.File) error {
 	all := c.table.Shadowed()
-	if len(all) == 0 {
+	if len(all) == 0 || s.Len() == 0 {
 		return nil
 	}
 	c.places, c.code = places{f}, codeReader{file: f}
@@ -30,6 +30,12 @@ func (c *checker) shadowed(s *sframe.Section, f *elffile.File) error {
 			d := s.FDE(i)
 			return d.End() > fn.Begin
 		})
+		if first == s.Len() {
+			continue
+		}
+		if d := s.FDE(first); d.Start >= fn.End { // no rows
+			continue
+		}
 		if err := c.segs.load(first); err != nil {
 			return err
 		}

@@ -21,7 +21,8 @@ const base = 0x1000
 
 // A source is assembly code: a gap, code outside the gap (after label described@), and data (after data@). Functions
 // start at the beginning and at labels whose names begin with f; labels that begin with g are other known addresses.
-// Words at labels that begin with n contain the address of a function that does not return; with r, _Unwind_Resume. @ makes labels unique;
+// Words at labels that begin with n contain the address of a function that does not return; with r, that of
+// _Unwind_Resume. @ makes labels unique;
 // start@ is the address of the beginning, and at@ is that address minus base.
 type source struct {
 	name string
