@@ -23,7 +23,7 @@ func (s *scenario) checkFiles(now map[string]string) (left []string, err error) 
 		old, existed := s.before[name]
 		done, expected := s.after[name]
 		switch {
-		case existed && state == old || expected && state == done:
+		case existed && state == old || expected && state == done, expected && state == failureReport:
 		case strings.HasPrefix(name, prefix):
 			left = append(left, name)
 		case !existed && !expected:

@@ -1,8 +1,12 @@
 package faults
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -137,6 +141,10 @@ func snapshot(dir string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
+		if e.Name() == "report" && isFailure(b) {
+			all[e.Name()] = failureReport
+			continue
+		}
 		st := info.Sys().(*syscall.Stat_t)
 		value := make([]byte, 16)
 		n, _ := syscall.Getxattr(path, "user.kept", value) // -1 if it has none
@@ -144,6 +152,24 @@ func snapshot(dir string) (map[string]string, error) {
 			info.Mode(), st.Uid, st.Gid, value[:max(n, 0)], len(b), sha256.Sum256(b))
 	}
 	return all, nil
+}
+
+// failureReport is the state of a complete report on files that failed.
+const failureReport = "report on failed files"
+
+// isFailure reports whether a report is complete, in JSON or HTML, and contains errors.
+func isFailure(report []byte) bool {
+	if bytes.HasPrefix(bytes.ToLower(report), []byte("<!doctype html>")) {
+		return bytes.HasSuffix(bytes.TrimSpace(report), []byte("</html>")) && bytes.Contains(report, []byte("Failed"))
+	}
+	failed := false
+	for d := json.NewDecoder(bytes.NewReader(report)); ; {
+		var line struct{ Error string }
+		if err := d.Decode(&line); err != nil {
+			return failed && errors.Is(err, io.EOF)
+		}
+		failed = failed || line.Error != ""
+	}
 }
 
 // run runs cfi2sframe in a copy of the scenario's directory, and returns the state of the files.
