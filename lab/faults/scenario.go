@@ -83,7 +83,7 @@ func (h *harness) makeMaterial() error {
 		cp %[1]s/testdata/bin/amd64/plt mprog
 		cp %[1]s/testdata/bin/amd64/drap1 mgaps
 		chmod 755 mprog mgaps
-		{ cat mprog; yes | head -c 3145728; } >mlarge && chmod 755 mlarge
+		yes | head -c 3145728 >pad; objcopy --add-section .pad=pad mprog mlarge; rm pad
 		printf 'f: .cfi_startproc\npush %%%%rbx\n.cfi_def_cfa_offset 16
 			pop %%%%rbx\n.cfi_def_cfa_offset 8\nret\n.cfi_endproc\n' | as --64 -o mobject
 		cp mobject one.o && cp mobject two.o && echo no object >text
