@@ -53,7 +53,7 @@ func (v value) plus(n int64) value {
 // number returns a constant, or an unknown value if n exceeds 32 bits.
 func number(n int64) value { return value{kind: constant}.plus(n) }
 
-// A slot is 8 bytes of the stack with a known value. The base of a jump table can be in a slot, too.
+// A slot is 8 bytes of the stack with a known value. The base of a jump table can also be in a slot.
 type slot struct {
 	at    value // an address in the frame
 	value value
