@@ -394,6 +394,27 @@ func TestFind(t *testing.T) {
 	checkRows(t, assemble(t, sources), sources)
 }
 
+// TestStart checks that the entry point has no caller, unless it is called.
+func TestStart(t *testing.T) {
+	sources := []source{
+		{"left by a jump", "push %rbx; pop %rbx; jmp f@; f@: ret", "outermost"},
+		{"called", "push %rbx; pop %rbx; ret; f@: call start@; ret", "ordinary"},
+	}
+	for i, text := range assemble(t, sources) {
+		text.Start = base
+		inf, _, err := Find(text)
+		must.Do(t, err)
+		if len(inf.Functions) == 0 || inf.Functions[0].Begin != base {
+			t.Fatalf("%s: %+v", sources[i].name, inf.Functions)
+		}
+		for _, r := range inf.Functions[0].Rows {
+			if r.Outermost != (sources[i].want == "outermost") {
+				t.Errorf("%s: %+v; want %s", sources[i].name, r, sources[i].want)
+			}
+		}
+	}
+}
+
 // checkRows checks the rows of each source twice, because the first run must not affect the second.
 func checkRows(t *testing.T, texts []*Text, sources []source) {
 	t.Helper()
