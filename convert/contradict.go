@@ -31,7 +31,7 @@ func Contradictions(ctx context.Context, f *elffile.File, t *cfi.Table) ([]Contr
 	if err != nil {
 		return nil, nil, err
 	}
-	inf, _, err := inferRows(ctx, f, none, nil)
+	inf, _, err := inferRows(ctx, f, none, nil, nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
@@ -33,7 +32,7 @@ func TestContradictions(t *testing.T) {
 	} {
 		b := testfile.Read(t, filepath.Join("../testdata/bin", tt.fixture))
 		f := elftest.Parse(t, bytes.Replace(b, []byte(tt.old), []byte(tt.new), 1))
-		table := must.Get(convert.LoadCFI(t.Context(), f, cfi.Auto, nil, true))(t)
+		table := must.Get(convert.LoadCFI(t.Context(), f, convert.Loading{Infer: true}))(t)
 		list, a, err := convert.Contradictions(t.Context(), f, table)
 		var got []string
 		for _, c := range list {

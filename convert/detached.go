@@ -68,7 +68,7 @@ func (s *single) checkAttached(f *elffile.File, d *sframe.Section) (err error) {
 	if s.debug, err = s.opt.Debug.open(f); err != nil {
 		return err
 	}
-	if s.table, err = LoadCFI(s.ctx, f, s.opt.Source, s.debug.File(), s.opt.Infer); err != nil {
+	if s.table, err = LoadCFI(s.ctx, f, s.opt.loading(s.debug)); err != nil {
 		return err
 	}
 	c, err := Check(f, d, s.table)

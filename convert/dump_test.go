@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"testing"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
@@ -305,7 +304,7 @@ func TestReadErrors(t *testing.T) {
 			if err != nil {
 				return false, err
 			}
-			table, err := convert.LoadCFI(t.Context(), f, cfi.Auto, nil, true)
+			table, err := convert.LoadCFI(t.Context(), f, convert.Loading{Infer: true})
 			a := &convert.Agreement{}
 			if err == nil {
 				_, a, err = convert.Contradictions(t.Context(), f, table)

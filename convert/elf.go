@@ -61,7 +61,7 @@ func (s *single) add() (err error) {
 		return err
 	}
 	s.reportStart(Work{Size: f.Size, CFI: cfi.Size(f)})
-	if s.table, err = LoadCFI(s.ctx, f, s.opt.Source, s.debug.File(), s.opt.Infer); err != nil {
+	if s.table, err = LoadCFI(s.ctx, f, s.opt.loading(s.debug)); err != nil {
 		return err
 	}
 	if s.table.Len() == 0 {
@@ -69,7 +69,7 @@ func (s *single) add() (err error) {
 			return fmt.Errorf("no usable CFI: %w", s.table.Errors[0])
 		}
 		if s.opt.Infer {
-			return ErrNoCode
+			return notInferred(s.table, ErrNoCode)
 		}
 		return mayInfer(f, ErrNoCode)
 	}

@@ -8,7 +8,6 @@ import (
 	"log"
 	"os"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/sframe"
@@ -85,7 +84,7 @@ func ExampleCheck() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	table, err := convert.LoadCFI(context.Background(), f, cfi.Auto, nil, false)
+	table, err := convert.LoadCFI(context.Background(), f, convert.Loading{})
 	if err != nil {
 		log.Fatal(err)
 	}

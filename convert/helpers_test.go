@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 )
@@ -119,7 +118,7 @@ func checkRead(r io.ReaderAt, size int64, symbols string) (*convert.Comparison, 
 	if err != nil {
 		return nil, readError(f, err)
 	}
-	table, err := convert.LoadCFI(context.Background(), f, cfi.Auto, nil, false)
+	table, err := convert.LoadCFI(context.Background(), f, convert.Loading{})
 	if err != nil {
 		return nil, readError(f, err)
 	}

@@ -8,8 +8,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
+	"strings"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
@@ -39,7 +41,7 @@ func mayInfer(f *elffile.File, err error) error {
 }
 
 // infer adds verified rows that are inferred from instructions, for code that is neither in the table nor a PLT stub.
-func infer(ctx context.Context, f *elffile.File, t *cfi.Table) error {
+func infer(ctx context.Context, f *elffile.File, t *cfi.Table, progress Progress) error {
 	if !Infers(f) {
 		return nil
 	}
@@ -47,7 +49,7 @@ func infer(ctx context.Context, f *elffile.File, t *cfi.Table) error {
 	for fn := range t.Functions() {
 		described = append(described, elffile.Span{Begin: fn.Begin, End: fn.End})
 	}
-	inf, refused, err := inferRows(ctx, f, t, described)
+	inf, refused, err := inferRows(ctx, f, t, described, progress)
 	if err != nil {
 		return err
 	}
@@ -58,11 +60,33 @@ func infer(ctx context.Context, f *elffile.File, t *cfi.Table) error {
 	return nil
 }
 
+// notInferred adds to an error why no rows were inferred: the refused code by reason.
+func notInferred(t *cfi.Table, err error) error {
+	bytesOf := map[string]uint64{}
+	for _, r := range t.Refused {
+		bytesOf[r.Reason] += r.End - r.Begin
+	}
+	var list []string
+	reasons := slices.Sorted(maps.Keys(bytesOf))
+	slices.SortStableFunc(reasons, func(a, b string) int { return cmp.Compare(bytesOf[b], bytesOf[a]) })
+	for _, reason := range reasons {
+		list = append(list, fmt.Sprintf("%s %d", reason, bytesOf[reason]))
+	}
+	if len(list) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; no rows could be inferred from instructions (bytes by reason: %s)", err,
+		strings.Join(list, ", "))
+}
+
 // inferRows infers rows for code that is neither in the described ranges nor a PLT stub. It also returns the code
 // without rows.
-func inferRows(ctx context.Context, f *elffile.File, t *cfi.Table, described []elffile.Span) (
+func inferRows(ctx context.Context, f *elffile.File, t *cfi.Table, described []elffile.Span, progress Progress) (
 	*cfi.Inference, []code.Refusal, error,
 ) {
+	if progress != nil {
+		defer progress(1)
+	}
 	stubs, err := plt.Find(f, t)
 	if err != nil {
 		return nil, nil, err
@@ -73,7 +97,7 @@ func inferRows(ctx context.Context, f *elffile.File, t *cfi.Table, described []e
 	}
 	slices.SortFunc(known, func(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) })
 	r := &codeReader{f: f}
-	text := &code.Text{Machine: elf.Machine(f.Machine), Start: f.Entry, Data: r.data, Stop: ctx.Err}
+	text := &code.Text{Machine: elf.Machine(f.Machine), Start: f.Entry, Data: r.data}
 	if err = addSymbols(f, text); err != nil {
 		return nil, nil, err
 	}
@@ -89,6 +113,11 @@ func inferRows(ctx context.Context, f *elffile.File, t *cfi.Table, described []e
 	if f.Type == uint16(elf.ET_EXEC) { // no relocations tell where the pointers are
 		text.Pointers = func(visit func(addr uint64)) error { return r.pointers(text.Gaps, visit) }
 	}
+	size := uint64(0)
+	for i := range text.Gaps {
+		size += uint64(len(text.Gaps[i].Code))
+	}
+	text.Step = func(analysed uint64) error { return progress.step(ctx, float64(analysed)/float64(size)*findShare) }
 	text.Row = rowOf(t, described)
 	err = elfwrite.References(f, func(first, last uint64) {
 		if first == last {
@@ -103,7 +132,8 @@ func inferRows(ctx context.Context, f *elffile.File, t *cfi.Table, described []e
 	if err != nil {
 		return nil, nil, err
 	}
-	refused, err = prove(f, t, inf, r.withoutPadding(refused))
+	step := func(done float64) error { return progress.step(ctx, findShare+done*(1-findShare)) }
+	refused, err = prove(f, t, inf, r.withoutPadding(refused), step)
 	return inf, refused, err
 }
 
@@ -146,9 +176,26 @@ func addSymbols(f *elffile.File, text *code.Text) error {
 	return addRelocated(f, imported, text.NoReturn)
 }
 
+// findShare is the share of the time that the analysis takes. The proof takes the rest.
+const findShare = 0.75
+
+// A Progress is called while rows are inferred, with the share of the work that is done. The last call is with 1, even
+// after an error. It may be nil.
+type Progress func(done float64)
+
+// step reports progress. It returns an error if ctx is done.
+func (p Progress) step(ctx context.Context, done float64) error {
+	if p != nil {
+		p(done)
+	}
+	return ctx.Err()
+}
+
 // prove removes functions that package verify rejects. The table gives the rows of other code.
-func prove(f *elffile.File, t *cfi.Table, inf *cfi.Inference, refused []code.Refusal) ([]code.Refusal, error) {
-	wrong, err := verify.Code(f, t, inf)
+func prove(f *elffile.File, t *cfi.Table, inf *cfi.Inference, refused []code.Refusal, step func(done float64) error) (
+	[]code.Refusal, error,
+) {
+	wrong, err := verify.Code(f, t, inf, step)
 	if err != nil {
 		return nil, err
 	}

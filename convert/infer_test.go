@@ -2,6 +2,7 @@ package convert
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"errors"
 	"testing"
@@ -49,16 +50,47 @@ func TestInferWithoutCFI(t *testing.T) {
 	}
 	p.Put32(p.Segment(elf.PT_GNU_EH_FRAME, 0), uint32(elf.PT_NULL))
 	f := elftest.Parse(t, p.B)
-	if _, err := LoadCFI(t.Context(), f, cfi.Auto, nil, false); !errors.Is(err, cfi.ErrNone) {
+	if _, err := LoadCFI(t.Context(), f, Loading{}); !errors.Is(err, cfi.ErrNone) {
 		t.Errorf("without inferring: %v", err)
 	}
-	table, err := LoadCFI(t.Context(), f, cfi.Auto, nil, true)
+	table, err := LoadCFI(t.Context(), f, Loading{Infer: true})
 	if err != nil || table.Len() == 0 {
 		t.Fatalf("with inferring: %v", err)
 	}
 	for fn := range table.Functions() {
 		if row, ok := table.Lookup(fn.Begin); !ok || !fn.Inferred() || row.CFA.Offset != 8 {
 			t.Errorf("function at %#x: %v", fn.Begin, row)
+		}
+	}
+}
+
+// TestInferEnds ends the inference when each of its steps begins, which must return the error of the context. It
+// expects progress from 0 to 1.
+func TestInferEnds(t *testing.T) {
+	p := elftest.Patch(t.Fatalf, testfile.Read(t, "../testdata/bin/amd64/prologue"))
+	for _, section := range []int{p.Section(".eh_frame"), p.Section(".eh_frame_hdr")} {
+		p.Put32(section, 0) // without a name
+	}
+	f := elftest.Parse(t, p.B)
+	last, steps := 0.0, 0
+	if _, err := LoadCFI(t.Context(), f, Loading{Infer: true, Progress: func(done float64) {
+		if done < last || done > 1 {
+			t.Errorf("%f after %f", done, last)
+		}
+		last, steps = done, steps+1
+	}}); err != nil || last != 1 || steps < 4 {
+		t.Fatalf("%d steps, the last with %f: %v", steps, last, err)
+	}
+	for end := range steps - 1 {
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := 0
+		_, err := LoadCFI(ctx, f, Loading{Infer: true, Progress: func(float64) {
+			if calls++; calls == end+1 {
+				cancel()
+			}
+		}})
+		if !errors.Is(err, context.Canceled) || calls != end+2 {
+			t.Errorf("ended at step %d of %d: %v after %d calls", end, steps, err, calls)
 		}
 	}
 }

@@ -10,21 +10,26 @@ import (
 	"cfi2sframe/verify"
 )
 
+// A Loading tells which call frame information is loaded.
+type Loading struct {
+	Source   cfi.Source    // sections from which CFI is loaded
+	Debug    *elffile.File // the debug file, or nil
+	Infer    bool          // also infer rows for code without CFI; this takes minutes for large programs
+	Progress Progress      // called while rows are inferred, or nil
+}
+
 // LoadCFI is like cfi.Load, but withdraws rows from .gopclntab that cannot be verified against the code. Rows from
 // other sections are trusted, because only Go's table may silently omit frames. One unverifiable function does not
-// invalidate the others. If inferring is set, the table also contains verified rows for code without CFI; this takes
-// minutes for large programs, and ends with an error if ctx is done.
-func LoadCFI(ctx context.Context, f *elffile.File, src cfi.Source, debug *elffile.File, inferring bool) (
-	*cfi.Table, error,
-) {
-	t, none := cfi.Load(f, src, debug)
-	if errors.Is(none, cfi.ErrNone) && inferring {
+// invalidate the others. Inferred rows are verified, too. The inference ends with an error if ctx is done.
+func LoadCFI(ctx context.Context, f *elffile.File, l Loading) (*cfi.Table, error) {
+	t, none := cfi.Load(f, l.Source, l.Debug)
+	if errors.Is(none, cfi.ErrNone) && l.Infer {
 		var err error
 		if t, err = cfi.Parse(elf.Machine(f.Machine), f.Order); err != nil {
 			return nil, err
 		}
 	} else if none != nil {
-		if src == cfi.Auto && errors.Is(none, cfi.ErrNone) {
+		if l.Source == cfi.Auto && errors.Is(none, cfi.ErrNone) {
 			none = mayInfer(f, none)
 		}
 		return nil, none
@@ -32,15 +37,20 @@ func LoadCFI(ctx context.Context, f *elffile.File, src cfi.Source, debug *elffil
 	if err := proveGo(f, t); err != nil {
 		return nil, err
 	}
-	if inferring {
-		if err := infer(ctx, f, t); err != nil {
+	if l.Infer {
+		if err := infer(ctx, f, t, l.Progress); err != nil {
 			return nil, err
 		}
 	}
 	if none != nil && t.Len() == 0 {
-		return nil, none
+		return nil, notInferred(t, none)
 	}
 	return t, nil
+}
+
+// loading returns what is loaded, with the given debug file, which may be nil.
+func (opt *Options) loading(debug *Companion) Loading {
+	return Loading{opt.Source, debug.File(), opt.Infer, opt.Progress}
 }
 
 // proveGo withdraws rows from .gopclntab that cannot be verified against the code.

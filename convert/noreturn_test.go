@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
@@ -44,7 +43,7 @@ func TestNoReturn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			table := must.Get(LoadCFI(t.Context(), f, cfi.Auto, nil, true))(t)
+			table := must.Get(LoadCFI(t.Context(), f, Loading{Infer: true}))(t)
 			if _, got := table.Lookup(after); got != want {
 				t.Errorf("%s: row after the call: %t, want %t", strings.ReplaceAll(code, "NAME", name), got, want)
 			}

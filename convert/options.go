@@ -28,6 +28,7 @@ type Options struct {
 	Update    bool           // replace an old .sframe, unless it is up to date
 	NoVerify  bool           // do not check the result
 	Infer     bool           // infer rows from instructions for code without CFI
+	Progress  Progress       // called while rows are inferred, or nil
 	NoPadding bool           // no rows for padding between functions
 	NoPCMask  bool           // rows for each entry of a PLT instead of PC-mask FDEs
 	Share     Share          // sharing of FRE lists

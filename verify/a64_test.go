@@ -113,7 +113,7 @@ func TestA64Code(t *testing.T) {
 		file := fileOf(t, elf.ET_DYN, elf.EM_AARCH64, binary.LittleEndian,
 			region{name: ".text", addr: 0x1000, code: code})
 		accepts := func(rows []cfi.InferredRow) bool {
-			refused, err := Code(file, nil, &cfi.Inference{Functions: []cfi.InferredFunction{
+			refused, err := checkCode(file, nil, &cfi.Inference{Functions: []cfi.InferredFunction{
 				{Begin: 0x1000, End: 0x1000 + uint64(len(code)), Rows: rows}}})
 			if err != nil {
 				t.Fatal(err)
@@ -148,7 +148,7 @@ func TestA64Callee(t *testing.T) {
 	}
 	file := fileOf(t, elf.ET_DYN, elf.EM_AARCH64, binary.LittleEndian, region{name: ".text", addr: 0x1000, code: code})
 	rows := []cfi.InferredRow{{Reg: 31, RAReg: 30}}
-	refused, err := Code(file, nil, &cfi.Inference{Functions: []cfi.InferredFunction{
+	refused, err := checkCode(file, nil, &cfi.Inference{Functions: []cfi.InferredFunction{
 		{Begin: 0x1000, End: 0x1008, Rows: rows}, {Begin: 0x1008, End: 0x100c, Rows: rows, Component: 1}}})
 	if _, ok := refused[0]; err != nil || !ok || len(refused) != 1 {
 		t.Errorf("%v, error %v", refused, err)

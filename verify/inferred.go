@@ -81,17 +81,24 @@ type proof struct {
 	skips   bool   // the current instructions are plain, and not decoded again
 	sp      int64  // in the first pass: location to which the stack pointer points, or 1 if unknown
 	decoded int    // number of decoded instructions
+	step    func(done float64) error
+	visited uint64 // size of the functions visited so far in bytes, in all passes
+	err     error  // from step
 }
 
 // Code compares inferred rows with the instructions. It returns the rejected components and the reasons. The table
-// gives the rows of other code; if it is nil, no other code has rows.
-func Code(f *elffile.File, t *cfi.Table, inf *cfi.Inference) (map[int]Violation, error) {
+// gives the rows of other code; if it is nil, no other code has rows. The function step is called with the share of the
+// work that is done, from 0 to 1; if it returns an error, the comparison ends.
+func Code(f *elffile.File, t *cfi.Table, inf *cfi.Inference, step func(done float64) error) (
+	map[int]Violation, error,
+) {
 	p, err := newProof(f, t, inf)
 	if err != nil {
 		return nil, err
 	}
+	p.step = step
 	p.run()
-	return p.refused, nil
+	return p.refused, p.err
 }
 
 func newProof(f *elffile.File, t *cfi.Table, inf *cfi.Inference) (*proof, error) {
@@ -237,6 +244,9 @@ func (p *proof) iterate(decode func(fn int, pc, end uint64) bool, visit func(fn 
 		if p.first[i] == p.first[i+1] || p.malformed(fn) != "" {
 			continue
 		}
+		if p.stopped(fn.End - fn.Begin) {
+			return
+		}
 		row, last := -1, fn.Begin
 		for pc := fn.Begin; pc < fn.End; pc += p.size {
 			if pc > last {
@@ -255,6 +265,16 @@ func (p *proof) iterate(decode func(fn int, pc, end uint64) bool, visit func(fn 
 			visit(i, pc, &fn.Rows[row])
 		}
 	}
+}
+
+// stopped reports whether the comparison is to end before the next function, which has the given size.
+func (p *proof) stopped(size uint64) bool {
+	const passes = 2 // a third visits few functions
+	if p.err == nil && p.step != nil {
+		p.err = p.step(min(1, float64(p.visited)/float64(passes*p.first[len(p.Functions)])))
+	}
+	p.visited += size
+	return p.err != nil
 }
 
 // decode decodes an instruction of a function.

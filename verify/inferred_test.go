@@ -203,7 +203,7 @@ var correctRows = map[string]string{
 func TestCodeRight(t *testing.T) {
 	t.Parallel()
 	for name, text := range correctRows {
-		if refused, err := Code(claims(t, text)); err != nil || len(refused) > 0 {
+		if refused, err := checkCode(claims(t, text)); err != nil || len(refused) > 0 {
 			t.Errorf("%s: %v, error %v", name, refused, err)
 		}
 	}
@@ -223,7 +223,7 @@ func TestCodeRegisters(t *testing.T) {
 			text := "sp+8 mov %rsp," + reg + " \n and $-16,%rsp \n " + name + "+8 nop \n " + call + "mov " + reg +
 				",%rsp \n sp+8 ret"
 			right := call == "" || slices.Contains(preserved, name)
-			if refused, err := Code(claims(t, text)); err != nil || right != (len(refused) == 0) {
+			if refused, err := checkCode(claims(t, text)); err != nil || right != (len(refused) == 0) {
 				t.Errorf("%s: %v, error %v", text, refused, err)
 			}
 		}
@@ -352,7 +352,7 @@ func TestCodeWrong(t *testing.T) {
 		"exchanged": {"sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n xchg %rsp,%rax \n bx+16 nop \n " +
 			"sp+16 pop %rbx \n sp+8 ret", before},
 	} {
-		refused, err := Code(claims(t, tt.text))
+		refused, err := checkCode(claims(t, tt.text))
 		if err != nil || refused[0].What != tt.want {
 			t.Errorf("%s: %v, error %v; want %q", name, refused, err, tt.want)
 		}
@@ -463,7 +463,7 @@ func TestCodeComponents(t *testing.T) {
 		"no caller, but reached by a fall": {"sp+8 nop \n fn apart \n start: sp+8 outermost hlt",
 			map[int]string{1: "code without a caller is reached from other code"}},
 	} {
-		refused, err := Code(claims(t, tt.text))
+		refused, err := checkCode(claims(t, tt.text))
 		got := make(map[int]string)
 		for c, v := range refused {
 			got[c] = v.What
@@ -498,7 +498,7 @@ func TestCodeChanged(t *testing.T) {
 						continue // both registers point to the frame
 					}
 					change(r)
-					refused, err := Code(f, table, inf)
+					refused, err := checkCode(f, table, inf)
 					if err != nil || len(refused) == 0 {
 						t.Errorf("%s: function %d, row %d, %s: %+v is accepted, error %v", name, i, k, what, *r, err)
 					}
@@ -526,15 +526,15 @@ func TestCodeForms(t *testing.T) {
 	}
 	fn := inf.Functions[0]
 	for _, fns := range [][]cfi.InferredFunction{{fn, fn}, {{Begin: 2, End: 1}}} {
-		if _, err := Code(f, table, &cfi.Inference{Functions: fns}); err == nil {
+		if _, err := checkCode(f, table, &cfi.Inference{Functions: fns}); err == nil {
 			t.Errorf("%+v: no error", fns)
 		}
 	}
 	inf.Functions[0] = cfi.InferredFunction{Begin: 1 << 60, End: 1 << 62, Rows: []cfi.InferredRow{{Reg: 7, Offset: 8}}}
-	if refused, err := Code(f, table, inf); err != nil || len(refused) != 1 {
+	if refused, err := checkCode(f, table, inf); err != nil || len(refused) != 1 {
 		t.Errorf("code elsewhere: %v, error %v", refused, err)
 	}
-	if _, err := Code(bareFile(elf.ET_DYN), nil, inf); err == nil && bareFile(elf.ET_DYN).Machine != f.Machine {
+	if _, err := checkCode(bareFile(elf.ET_DYN), nil, inf); err == nil && bareFile(elf.ET_DYN).Machine != f.Machine {
 		t.Error("an unsupported machine: no error")
 	}
 }
@@ -583,4 +583,9 @@ func FuzzCode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// checkCode calls Code without a function for progress.
+func checkCode(f *elffile.File, t *cfi.Table, inf *cfi.Inference) (map[int]Violation, error) {
+	return Code(f, t, inf, nil)
 }

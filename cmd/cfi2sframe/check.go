@@ -145,7 +145,7 @@ func (s *checkSettings) compareProgram(ctx context.Context, p *files.Program) (*
 			return nil, err
 		}
 	}
-	table, err := p.CFI()
+	table, err := p.CFI(ctx)
 	if err != nil {
 		return nil, err
 	}

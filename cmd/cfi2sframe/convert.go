@@ -108,6 +108,9 @@ func (c *call) convert(s *conversion, cmd *cobra.Command, args []string) error {
 	if s.setGiven(args); s.recursive {
 		s.files, unread = c.walk(args, s.destination(s.stream(c.stdout, c.stderr)), s.quiet)
 	}
+	if len(s.files) == 1 {
+		s.Progress = showProgress(c.stderr, s.files[0])
+	}
 	if err := s.distinct(c.stdout, c.stderr); err != nil {
 		return c.usageError(err)
 	}

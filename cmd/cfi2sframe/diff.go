@@ -85,7 +85,7 @@ func loadSide(ctx context.Context, path string, from files.Sources) (*sframediff
 		return nil, err
 	}
 	defer p.Close()
-	side, err := sframediff.Load(path, p)
+	side, err := sframediff.Load(ctx, path, p)
 	if err := p.Err(err); err != nil {
 		return nil, err
 	}

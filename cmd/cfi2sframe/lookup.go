@@ -80,7 +80,7 @@ func lookUp(ctx context.Context, path string, places []string, s *lookupSettings
 		return nil, err
 	}
 	defer p.Close()
-	l, err = lookup.Lookup(p, places, s.cfi)
+	l, err = lookup.Lookup(ctx, p, places, s.cfi)
 	if err := p.Err(err); err != nil {
 		return nil, err
 	}

@@ -51,8 +51,9 @@ type Text struct {
 	NoReturn map[uint64]bool
 	// Resume holds those addresses in NoReturn that belong to _Unwind_Resume, which only landing pads call.
 	Resume map[uint64]bool
-	// Stop returns an error if the analysis is to end.
-	Stop func() error
+	// Step is called with the number of bytes analysed so far, which is at most the size of the gaps. If it returns an
+	// error, the analysis ends.
+	Step func(analysed uint64) error
 	// Data returns up to n bytes of constant data at an address, for jump tables.
 	Data func(addr uint64, n int) []byte
 }

@@ -117,7 +117,7 @@ func assembleFor(t *testing.T, m elf.Machine, sources []source, as ...string) []
 		code := must.Get(section.Data())(t)
 		text := &Text{Machine: m, Functions: []uint64{base}, NoReturn: map[uint64]bool{},
 			Resume: map[uint64]bool{}}
-		text.Stop = func() error { return nil }
+		text.Step = func(uint64) error { return nil }
 		at := map[string]int{"described": len(code), "data": len(code)}
 		for _, s := range symbols {
 			name, number, _ := strings.Cut(s.Name, "_")

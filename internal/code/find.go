@@ -28,6 +28,7 @@ type finder struct {
 	barred  []elffile.Span   // code in which only calls show where functions start
 	tried   map[uint64]bool  // addresses that were tried as functions
 
+	analysed uint64             // size of all functions found so far in bytes
 	searches map[uint64]*search // keyed by function entry
 }
 
@@ -128,7 +129,7 @@ func (f *finder) find() error {
 // stopped reports whether the analysis is to end.
 func (f *finder) stopped() bool {
 	if f.err == nil {
-		f.err = f.Stop()
+		f.err = f.Step(f.analysed)
 	}
 	return f.err != nil
 }

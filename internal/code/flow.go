@@ -148,6 +148,7 @@ func (w *flow) analyze(b *body) {
 // discard removes the results of an earlier analysis of a function.
 func (w *flow) discard(b *body) {
 	for _, s := range b.spans {
+		w.analysed -= s.Size()
 		for pc := s.Begin; pc < s.End; pc++ {
 			if m := w.mark(pc); m != nil {
 				if *m&leads != 0 && w.owner[pc] == b {

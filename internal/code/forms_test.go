@@ -63,7 +63,7 @@ func find(t *testing.T, m elf.Machine, name string, forms [][]byte, ret string) 
 		Gaps:    []code.Gap{{Addr: gap, Code: all}},
 		Data:    func(uint64, int) []byte { return nil },
 		Row:     func(uint64) (row cfi.InferredRow, ok, known bool) { return row, false, false },
-		Stop:    func() error { return nil },
+		Step:    func(uint64) error { return nil },
 	}
 	for i, form := range forms {
 		copy(all[i*size:], form)

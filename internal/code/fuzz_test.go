@@ -16,7 +16,7 @@ import (
 func textOf(a, described, b, entries, data []byte) *Text {
 	described = append(described, 0x90)
 	t := &Text{Machine: elf.EM_X86_64, Gaps: []Gap{{base, a}, {base + uint64(len(a)+len(described)), b}}}
-	t.Stop = func() error { return nil }
+	t.Step = func(uint64) error { return nil }
 	t.Gaps = slices.DeleteFunc(t.Gaps, func(g Gap) bool { return len(g.Code) == 0 })
 	t.Described = func(f func(addr uint64, code []byte)) error {
 		f(base+uint64(len(a)), described)

@@ -23,7 +23,7 @@ func hidden(t *testing.T, b []byte) (inf *cfi.Inference, assembly, size uint64) 
 	f := must.Get(elf.NewFile(bytes.NewReader(b)))(t)
 	text := &code.Text{Machine: f.Machine, Described: func(func(uint64, []byte)) error { return nil },
 		Row: func(uint64) (row cfi.InferredRow, ok, known bool) { return row, false, false }}
-	text.Stop = func() error { return nil }
+	text.Step = func(uint64) error { return nil }
 	data := map[*elf.Section][]byte{}
 	for _, s := range f.Sections {
 		if s.Flags&elf.SHF_ALLOC == 0 || s.Type == elf.SHT_NOBITS {

@@ -100,6 +100,9 @@ func (x *judgment) conclude() {
 // finish makes the results of an analysis known to other functions.
 func (w *flow) finish() {
 	b, x := w.body, w.finished
+	for _, s := range b.spans {
+		w.analysed += s.Size()
+	}
 	label := len(x.cross) > 0 && b.trust == guessed
 	if b.trust >= loose && (b.odd != 0 || !b.evident && len(b.callees)+len(x.cross) == 0 || label) &&
 		!w.hasMarks(b.arrivals[0].pc, known) { // a label, or data

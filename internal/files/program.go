@@ -16,7 +16,8 @@ import (
 // Sources locates the CFI and the .sframe of a program.
 type Sources struct {
 	CFI       cfi.Source
-	Infer     bool   // also infer rows from instructions
+	Infer     bool // also infer rows from instructions
+	Progress  convert.Progress
 	DebugFile string // as in debugfile.Open
 	SFrame    string // file that contains the detached .sframe, directory to search by build-id, or ""
 	Reserved  string // symbols START:END around .sframe, or ""
@@ -57,11 +58,14 @@ func (p *Program) Close() {
 }
 
 // CFI loads the CFI of the program and of its debug file.
-func (p *Program) CFI() (table *cfi.Table, err error) {
+func (p *Program) CFI(ctx context.Context) (table *cfi.Table, err error) {
 	if p.Debug, err = debugfile.Open(p.Sources.DebugFile, p.path, p.File); err != nil {
 		return nil, err
 	}
-	return convert.LoadCFI(context.Background(), p.File, p.Sources.CFI, p.Debug.File(), p.Sources.Infer)
+	s := &p.Sources
+	return convert.LoadCFI(ctx, p.File, convert.Loading{
+		Source: s.CFI, Debug: p.Debug.File(), Infer: s.Infer, Progress: s.Progress,
+	})
 }
 
 // WhyNone returns why the file cannot have an .sframe, or "" if it can.

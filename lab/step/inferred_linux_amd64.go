@@ -67,7 +67,7 @@ func listInferred(program, list string) error {
 		}
 		var table *cfi.Table
 		if err == nil {
-			table, err = convert.LoadCFI(context.Background(), f, cfi.Auto, nil, true)
+			table, err = convert.LoadCFI(context.Background(), f, convert.Loading{Infer: true})
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)

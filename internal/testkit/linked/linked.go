@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/sframe"
@@ -91,7 +90,7 @@ func Check(path string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, err := convert.LoadCFI(context.Background(), f, cfi.Auto, nil, false)
+	table, err := convert.LoadCFI(context.Background(), f, convert.Loading{})
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package lookup
 
 import (
 	"cmp"
+	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ import (
 
 // Lookup returns the row of each place: an address in the file, SYMBOL+NUMBER or SECTION+NUMBER. For the place SYMBOL,
 // it returns all rows of the function. Rows come from .sframe or, if fromCFI is set, from the CFI.
-func Lookup(p *files.Program, places []string, fromCFI bool) (*report.Lookup, error) {
+func Lookup(ctx context.Context, p *files.Program, places []string, fromCFI bool) (*report.Lookup, error) {
 	x := &lookup{f: p.File, debug: p.Debug.File(), version: convert.DefaultVersion}
 	var err error
 	if x.section, err = p.Section(); errors.Is(err, sframe.ErrNone) && !fromCFI {
@@ -35,7 +36,7 @@ func Lookup(p *files.Program, places []string, fromCFI bool) (*report.Lookup, er
 		x.version = x.section.Version
 		x.section = x.section.Sorted()
 	}
-	x.table, err = p.CFI()
+	x.table, err = p.CFI(ctx)
 	if err != nil && (fromCFI || !errors.Is(err, cfi.ErrNone)) { // .sframe can be read without CFI
 		return nil, err
 	}

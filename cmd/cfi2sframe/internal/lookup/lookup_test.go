@@ -44,7 +44,7 @@ func lookUp(t *testing.T, path string, pcs []uint64, fromCFI bool) []report.PC {
 	for _, pc := range pcs {
 		places = append(places, fmt.Sprintf("%#x", pc))
 	}
-	l := must.Get(lookup.Lookup(p, places, fromCFI))(t)
+	l := must.Get(lookup.Lookup(t.Context(), p, places, fromCFI))(t)
 	return l.PCs
 }
 
@@ -186,7 +186,7 @@ func TestLookupSameText(t *testing.T) {
 			}
 			var pcs []uint64
 			p := must.Get(files.OpenProgram(t.Context(), out, files.Sources{}))(t)
-			for fn := range must.Get(p.CFI())(t).Functions() {
+			for fn := range must.Get(p.CFI(t.Context()))(t).Functions() {
 				for row := range fn.Rows() {
 					pcs = append(pcs, row.Begin)
 				}
@@ -230,7 +230,7 @@ func TestLookupManyRows(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "many")
 		must.Do(t, os.WriteFile(path, p.B, 0o600))
 		in := must.Get(files.OpenProgram(t.Context(), path, files.Sources{}))(t)
-		l, err := lookup.Lookup(in, []string{"lib_a"}, true)
+		l, err := lookup.Lookup(t.Context(), in, []string{"lib_a"}, true)
 		in.Close()
 		if got := fmt.Sprint(err); err != nil && got != want || err == nil && (want != "" || len(l.PCs) != n) {
 			t.Errorf("%d rows: %v, error %v, want %q", n, l, err, want)

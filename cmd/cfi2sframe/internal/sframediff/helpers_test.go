@@ -63,7 +63,7 @@ func load(path string, from files.Sources) (*sframediff.Side, error) {
 		return nil, err
 	}
 	defer p.Close()
-	side, err := sframediff.Load(path, p)
+	side, err := sframediff.Load(context.Background(), path, p)
 	return side, p.Err(err)
 }
 

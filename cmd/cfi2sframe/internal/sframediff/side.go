@@ -1,6 +1,7 @@
 package sframediff
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"math"
@@ -47,7 +48,7 @@ type row struct {
 }
 
 // Load reads the program at path.
-func Load(path string, p *files.Program) (*Side, error) {
+func Load(ctx context.Context, path string, p *files.Program) (*Side, error) {
 	f := p.File
 	section, err := p.Section()
 	if err != nil {
@@ -57,7 +58,7 @@ func Load(path string, p *files.Program) (*Side, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, err := p.CFI()
+	table, err := p.CFI(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -152,7 +152,7 @@ func (r *Record) translate(f *elffile.File, infer bool) error {
 		return err
 	}
 	r.ABI = abi.String()
-	table, err := convert.LoadCFI(context.Background(), f, cfi.Auto, nil, infer)
+	table, err := convert.LoadCFI(context.Background(), f, convert.Loading{Infer: infer})
 	none := errors.Is(err, cfi.ErrNone)
 	if none {
 		table = &cfi.Table{Machine: elf.Machine(f.Machine), Order: f.Order}
