@@ -18,14 +18,14 @@ const (
 
 // Sizes in bytes.
 const (
-	longest  = 15 // of an instruction
-	wordSize = 8
+	longest = 15 // of an instruction
+	reads   = 40 // that the decoder may read: 14 prefixes, and then at most 26 bytes
 )
 
 // An amd64 is an instruction being decoded.
 type amd64 struct {
 	Inst
-	code    []byte // the instruction, and at least wordSize more bytes
+	code    []byte // at least reads bytes that start with the instruction
 	pc      uint64
 	wide    bool // REX.W
 	short   bool // 16-bit operands
@@ -45,8 +45,8 @@ type amd64 struct {
 // known.
 func DecodeAMD64(code []byte, pc uint64) (Inst, bool) {
 	n := min(len(code), longest)
-	if len(code) < longest+wordSize { // the decoder reads past the end of an instruction
-		var b [longest + wordSize]byte
+	if len(code) < reads { // the decoder reads past the end of an instruction
+		var b [reads]byte
 		copy(b[:longest], code) // zero-padded
 		code = b[:]
 	}

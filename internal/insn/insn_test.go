@@ -1,7 +1,9 @@
 package insn
 
 import (
+	"bytes"
 	"encoding/hex"
+	"slices"
 	"testing"
 
 	"cfi2sframe/internal/testkit/must"
@@ -49,6 +51,28 @@ func TestDecodeAMD64(t *testing.T) {
 	} {
 		if in, ok := DecodeAMD64(must.Get(hex.DecodeString(code))(t), pc); ok {
 			t.Errorf("%s, %s: %+v", code, text, in)
+		}
+	}
+}
+
+// TestPrefixesAMD64 decodes each opcode of each map after up to 14 prefixes, with the longest operands. Instructions of
+// more than 15 bytes are not known.
+func TestPrefixesAMD64(t *testing.T) {
+	maps := []string{"", "0f", "0f38", "0f3a", "48", "480f", "480f38", "c5f8", "c4e1f8", "c4e2f8", "62f17c48", "8fe878"}
+	for _, start := range maps {
+		for opcode := range 256 {
+			for _, mod := range []string{"8484", "0425", "4484", "c0"} {
+				for prefixes := range longest {
+					b := bytes.Repeat([]byte{0x2e}, prefixes)
+					b = append(append(b, must.Get(hex.DecodeString(start))(t)...), byte(opcode))
+					b = append(b, must.Get(hex.DecodeString(mod))(t)...)
+					for _, rest := range []int{0, 5, 8, 40} {
+						if in, ok := DecodeAMD64(append(slices.Clip(b), make([]byte, rest)...), 0); ok && in.Size > longest {
+							t.Fatalf("% x: %+v", b, in)
+						}
+					}
+				}
+			}
 		}
 	}
 }
