@@ -13,7 +13,6 @@ var aarch64 = newMachine(machine{
 	number:  8,
 	leaving: []int32{93, 94, 139}, // exit, exit_group, rt_sigreturn
 	spawns:  []int32{220, 435},    // clone, clone3
-	nop:     func(code []byte) bool { return len(code) >= 4 && string(code[:4]) == "\x1f\x20\x03\xd5" },
 	scratch: 1<<19 - 1,
 	holders: []insn.Reg{31, 29, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 9, 10, 11, 12, 13, 14, 15, 16, 17, 0, 1, 2, 3,
 		4, 5, 6, 7, 8},

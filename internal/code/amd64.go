@@ -17,10 +17,4 @@ var amd64 = newMachine(machine{
 	number:  0,
 	leaving: []int32{15, 60, 231}, // rt_sigreturn, exit, exit_group
 	spawns:  []int32{56, 435},     // clone, clone3
-	nop: func(code []byte) bool {
-		for len(code) > 2 && (code[0] == 0x66 || code[0] == 0x2e) {
-			code = code[1:]
-		}
-		return code[0] == 0x90 || len(code) > 1 && code[0] == 0x0f && code[1] == 0x1f || code[0] == 0xcc
-	},
 })

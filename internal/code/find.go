@@ -297,7 +297,7 @@ func (f *finder) labelsAfter(pc uint64) uint64 {
 	left, last := false, pc
 	for f.isCode(pc) && !f.hasMarks(pc, function) {
 		in, ok := f.decodeAt(pc)
-		switch nop := f.machine.nop(f.at.Code[pc-f.at.Addr:]); {
+		switch nop := isPadding(&in); {
 		case !ok:
 			in.Size = f.machine.align
 		case nop && left && pc > last:
@@ -323,15 +323,14 @@ func (f *finder) mayStart(pc uint64) bool {
 		switch {
 		case !ok:
 			in.Size, last = f.machine.align, insn.Other
-		case f.machine.nop(f.at.Code[at-f.at.Addr:]):
+		case isPadding(&in):
 			nops++
 		default:
 			last, nops = in.Op, 0
 		}
 		at += uint64(in.Size)
 	}
-	calls := last == insn.Call || last == insn.CallMem || last == insn.CallReg
-	return at == pc && (last.Leaves() || nops > 0 && calls)
+	return at == pc && (last.Leaves() || nops > 0 && last.Calls())
 }
 
 // try analyses the code at pc as a function, unless it was already reached, and forgets it if it is not one.

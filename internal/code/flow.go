@@ -342,15 +342,8 @@ func (w *flow) goes(pc uint64) way {
 
 // fallsFrom returns the call after which control falls through to pc, or 0.
 func (w *flow) fallsFrom(pc uint64) uint64 {
-	if w.last == 0 || pc < w.after || pc-w.after > 16 {
+	if pc < w.after || pc-w.after > 16 || w.skipPadding(w.after, pc) < pc {
 		return 0
-	}
-	for at := w.after; at < pc; {
-		in, ok := w.decodeAt(at)
-		if !ok || !w.machine.nop(w.at.Code[at-w.at.Addr:]) {
-			return 0
-		}
-		at += uint64(in.Size)
 	}
 	return w.last
 }
@@ -361,6 +354,21 @@ func (f *finder) decodeAt(pc uint64) (insn.Inst, bool) {
 		return insn.Inst{}, false
 	}
 	return f.machine.decode(f.at.Code[pc-f.at.Addr:], pc)
+}
+
+// isPadding reports whether an instruction is padding: a no-op or, on amd64, a breakpoint.
+func isPadding(in *insn.Inst) bool { return in.Op == insn.Nop || in.Op == insn.Trap && in.Imm == 3 }
+
+// skipPadding returns the address of the first instruction from pc to end that is not padding.
+func (f *finder) skipPadding(pc, end uint64) uint64 {
+	for pc < end {
+		in, ok := f.decodeAt(pc)
+		if !ok || !isPadding(&in) {
+			break
+		}
+		pc += uint64(in.Size)
+	}
+	return pc
 }
 
 // A visitor receives the events of a walk through a block; w.state is the state at that point.
@@ -477,7 +485,7 @@ func (w *flow) walk(i int, v visitor) {
 // goesOnAfterBreakpoint reports whether code follows a breakpoint, rather than padding or a function.
 func (w *flow) goesOnAfterBreakpoint(next uint64) bool {
 	m := w.mark(next)
-	return m != nil && *m&enters == 0 && !w.machine.nop(w.at.Code[next-w.at.Addr:])
+	return m != nil && *m&enters == 0 && w.skipPadding(next, next+1) == next
 }
 
 // effectOf returns the effect of a call.

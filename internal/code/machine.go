@@ -11,19 +11,18 @@ type machine struct {
 	decode     func(code []byte, pc uint64) (insn.Inst, bool)
 	dwarf      []uint64 // DWARF numbers of the registers
 	sp, fp     insn.Reg
-	ra         insn.Reg               // register with the return address after a call; None if it is on the stack
-	scratch    uint32                 // caller-saved registers
-	holders    []insn.Reg             // registers that may locate the frame, in order of preference
-	atEntry    int32                  // SP - CFA at function entry in bytes
-	redZone    int32                  // number of bytes below SP that signals do not overwrite
-	entry      state                  // state at function entry
-	back       value                  // the return address
-	convention effect                 // of functions that obey the ABI
-	align      int                    // of instructions in bytes
-	number     insn.Reg               // register with the number of a system call
-	leaving    []int32                // numbers of system calls that do not return
-	spawns     []int32                // numbers of system calls whose child returns with another stack
-	nop        func(code []byte) bool // reports whether an instruction is padding
+	ra         insn.Reg   // register with the return address after a call; None if it is on the stack
+	scratch    uint32     // caller-saved registers
+	holders    []insn.Reg // registers that may locate the frame, in order of preference
+	atEntry    int32      // SP - CFA at function entry in bytes
+	redZone    int32      // number of bytes below SP that signals do not overwrite
+	entry      state      // state at function entry
+	back       value      // the return address
+	convention effect     // of functions that obey the ABI
+	align      int        // of instructions in bytes
+	number     insn.Reg   // register with the number of a system call
+	leaving    []int32    // numbers of system calls that do not return
+	spawns     []int32    // numbers of system calls whose child returns with another stack
 }
 
 // maxRegs is the maximum number of registers of a machine.

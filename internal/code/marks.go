@@ -112,7 +112,8 @@ func (f *finder) reach(pc uint64, in *insn.Inst, ok bool) {
 		}
 		rest[i] = b | inside
 	}
-	if *m&overlap == 0 && in.Op == insn.Other && in.Writes == 0 && in.Stores == 0 && in.Mem.Step == 0 {
+	none := in.Op == insn.Nop || in.Op == insn.Other && in.Writes == 0 && in.Stores == 0 && in.Mem.Step == 0
+	if none && *m&overlap == 0 {
 		*m |= plain
 	}
 }

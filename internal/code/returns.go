@@ -74,11 +74,7 @@ func (f *finder) endsAt(after, pc uint64) bool {
 	if pc-after > 16 || !f.hasMarks(pc, enters) {
 		return pc-after <= 16 && !f.isCode(pc)
 	}
-	for after < pc && f.isCode(after) && f.machine.nop(f.at.Code[after-f.at.Addr:]) {
-		in, _ := f.machine.decode(f.at.Code[after-f.at.Addr:], after)
-		after += uint64(in.Size)
-	}
-	return after == pc
+	return f.skipPadding(after, pc) == pc
 }
 
 // search determines whether a function can return and, as far as needed, whether the functions that it calls can.
@@ -133,8 +129,7 @@ func (f *finder) search(entry uint64) *search {
 			default:
 				on = !in.Op.Leaves()
 			}
-			switch in.Op {
-			case insn.Call, insn.CallMem, insn.CallReg:
+			if in.Op.Calls() {
 				after = next
 			}
 			pc = next

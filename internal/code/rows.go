@@ -3,6 +3,7 @@ package code
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"cfi2sframe/cfi"
@@ -186,15 +187,7 @@ func (x *judgment) each(pc uint64, in *insn.Inst) {
 // suspect notes a call that padding follows, up to an address at which a function could start. The call does not return
 // if nothing else leads there, and may not return if the code there is odd.
 func (x *judgment) suspect(pc, next uint64) {
-	at := next
-	for m := x.mark(at); m != nil && x.machine.nop(x.at.Code[at-x.at.Addr:]); m = x.mark(at) {
-		in, ok := x.decodeAt(at)
-		if !ok {
-			break
-		}
-		at += uint64(in.Size)
-	}
-	switch {
+	switch at := x.skipPadding(next, math.MaxUint64); {
 	case at%16 != 0 || x.stops[pc]:
 	case at > next && !x.hasMarks(at, leads): // compilers align only functions, and labels to which jumps lead
 		x.questions = append(x.questions, pc)

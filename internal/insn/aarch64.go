@@ -241,6 +241,8 @@ func (d *aarch64) jump(o Op, words int64) { d.Op, d.Target = o, d.pc+uint64(4*wo
 
 func (d *aarch64) hint() {
 	switch n := d.bits(5, 7); n {
+	case 0:
+		d.Op = Nop
 	case 25, 29: // paciasp, autiasp
 		if d.Op = Sign; n == 25 {
 			d.Imm = 1

@@ -278,6 +278,8 @@ func (in *a64) compareOp(got *Inst, pc uint64) error {
 		want.Op = Trap
 	case name == "svc":
 		want.Op = System
+	case name == "nop":
+		want.Op = Nop
 	case size == 8 && form6.MatchString(name) && !literal:
 		want.Op, want.Reg, want.Mem = Load, reg, memory
 	case size == 8 && form7.MatchString(name):

@@ -512,7 +512,7 @@ func (d *amd64) oneByte() bool {
 		}
 		return true
 	case o == 0x90 && d.rex&rexB == 0: // nop, pause
-		return true
+		return d.nop()
 	case o&^7 == 0x90: // xchg
 		d.Op, d.Reg, d.Src = Swap, rax, d.inOpcode()
 		if !d.wide {
@@ -568,6 +568,14 @@ func (d *amd64) oneByte() bool {
 	default:
 		return d.flow()
 	}
+}
+
+// nop handles 90 and 0f 1f. With some prefixes, they are other instructions.
+func (d *amd64) nop() bool {
+	if d.rex|d.repeat == 0 && !d.lock {
+		d.Op = Nop
+	}
+	return true
 }
 
 func addOrSub(opcode byte) Op {
@@ -717,6 +725,8 @@ func (d *amd64) twoByte() bool {
 			d.writesRM(d.width())
 		}
 		return true
+	case o == 0x1f:
+		return d.r != 0 || d.nop()
 	case o == 0x7e, o == 0x7f, o == 0xd6:
 		return d.moves()
 	case o == 0xa0, o == 0xa8:

@@ -10,6 +10,7 @@ type Op uint8
 
 const (
 	Other    Op = iota // only the effects in Writes and Stores
+	Nop                // nothing; the forms that assemblers emit
 	Move               // Reg = Src
 	Add                // Reg += Imm
 	AddReg             // Reg += Src
@@ -51,6 +52,9 @@ func (op Op) Leaves() bool {
 	}
 	return false
 }
+
+// Calls reports whether the instruction is a call.
+func (op Op) Calls() bool { return op == Call || op == CallReg || op == CallMem }
 
 // A Reg is the number of a register in encodings, or None.
 type Reg int8

@@ -26,7 +26,6 @@ func TestDecodeAMD64(t *testing.T) {
 		{"62f17f487f45ff", "vmovdqu8 %zmm0,-64(%rbp)", 64, Mem{Base: rbp, Index: None, Disp: -1, Vague: true}},
 		{"62f1fe487f45ff", "vmovdqu64 %zmm0,-64(%rbp)", 64, Mem{Base: rbp, Index: None, Disp: -1, Vague: true}},
 		{"62f1fd487f45ff", "vmovdqa64 %zmm0,-64(%rbp)", 64, mem(rbp, -64)},
-		{"666666666666666666666666666690", "nop of 15 bytes", 0, mem(None, 0)},
 	} {
 		want := Inst{Size: len(tt.code) / 2, Reg: None, Src: None, Pair: None, Stores: tt.stores, Mem: tt.mem}
 		got, ok := DecodeAMD64(must.Get(hex.DecodeString(tt.code))(t), pc)
@@ -36,6 +35,10 @@ func TestDecodeAMD64(t *testing.T) {
 	}
 	if in, ok := DecodeAMD64([]byte{0x6a, 8}, pc); !ok || in.Op != Push || in.Src != None || in.Imm != 8 {
 		t.Errorf("push $8: %+v, %t", in, ok)
+	}
+	nop := append(bytes.Repeat([]byte{0x66}, longest-1), 0x90)
+	if in, ok := DecodeAMD64(nop, pc); !ok || in.Op != Nop || in.Size != longest || in.Writes != 0 {
+		t.Errorf("nop of 15 bytes: %+v, %t", in, ok)
 	}
 	if in, ok := DecodeAMD64([]byte{0xcd, 3}, pc); !ok || in.Op != Trap || in.Writes != 0 {
 		t.Errorf("int $3: %+v, %t", in, ok)

@@ -364,6 +364,9 @@ func (t *text) compare(got Inst, pc uint64, size int) error {
 		want.Imm, _ = number(t.operand(0)[1:])
 		got.Imm, want.Imm = got.Imm&0xff, want.Imm&0xff
 	}
+	if got.Op == Nop && (name == "nop" || name == "xchg" && t.last() == "%ax") {
+		want.Op = Nop
+	}
 	may := bitsOf(mayWrite[name])
 	if got.Op == Branch && want.Op == Branch {
 		want.Writes |= got.Writes & may
