@@ -2,8 +2,8 @@ package arch
 
 import (
 	"debug/elf"
-	"encoding/binary"
 
+	"cfi2sframe/internal/insn"
 	"cfi2sframe/sframe"
 )
 
@@ -27,7 +27,7 @@ var aarch64 = Arch{
 	},
 
 	MaxPage:        64 << 10,
-	Branch:         branchAArch64,
+	Branch:         branch(insn.DecodeAArch64), // instructions are little-endian even if data is big-endian
 	MappingSymbols: true,
 	Fields: map[uint32]Field{
 		uint32(elf.R_AARCH64_ABS64):  {Size: 8},
@@ -36,13 +36,4 @@ var aarch64 = Arch{
 		uint32(elf.R_AARCH64_PREL32): {Size: 4, PCRel: true},
 	},
 	Relative: []uint32{uint32(elf.R_AARCH64_RELATIVE), uint32(elf.R_AARCH64_IRELATIVE)},
-}
-
-// branchAArch64 decodes B and BL (Arm Architecture Reference Manual, A64). Instructions are little-endian even if data
-// is big-endian.
-func branchAArch64(b []byte, pc uint64) (size int, target uint64, call bool) {
-	if len(b) < 4 || pc%4 != 0 || b[3]&0x7c != 0x14 {
-		return 0, 0, false
-	}
-	return 4, pc + uint64(int64(int32(binary.LittleEndian.Uint32(b)<<6))>>4), b[3]&0x80 != 0
 }

@@ -3,8 +3,8 @@ package arch
 import (
 	"bytes"
 	"debug/elf"
-	"encoding/binary"
 
+	"cfi2sframe/internal/insn"
 	"cfi2sframe/sframe"
 )
 
@@ -32,7 +32,7 @@ var amd64 = Arch{
 	Epilogue: epilogueAMD64,
 
 	MaxPage: 4 << 10,
-	Branch:  branchAMD64,
+	Branch:  branch(insn.DecodeAMD64),
 	Fields: map[uint32]Field{
 		uint32(elf.R_X86_64_64):   {Size: 8},
 		uint32(elf.R_X86_64_PC64): {Size: 8, PCRel: true},
@@ -41,18 +41,6 @@ var amd64 = Arch{
 		uint32(elf.R_X86_64_PC32): {Size: 4, PCRel: true},
 	},
 	Relative: []uint32{uint32(elf.R_X86_64_RELATIVE), uint32(elf.R_X86_64_IRELATIVE), 38}, // R_X86_64_RELATIVE64
-}
-
-// branchAMD64 decodes CALL and JMP with a relative displacement (Intel 64 and IA-32 Architectures Software Developer's
-// Manual, volume 2).
-func branchAMD64(b []byte, pc uint64) (size int, target uint64, call bool) {
-	switch {
-	case len(b) >= 2 && b[0] == 0xeb:
-		return 2, pc + 2 + uint64(int8(b[1])), false
-	case len(b) >= 5 && b[0]&0xfe == 0xe8:
-		return 5, pc + 5 + uint64(int32(binary.LittleEndian.Uint32(b[1:]))), b[0] == 0xe8
-	}
-	return 0, 0, false
 }
 
 // epilogueAMD64 recognizes GCC's epilogues: "pop %rbp" or "leave"; "lea -n(reg),%rsp", where reg is r10 or r13; "pop
@@ -70,15 +58,15 @@ func epilogueAMD64(code []byte, pc uint64, end int, reg uint64, isInside func(pc
 	for n := moveAMD64(rest); n != 0; n = moveAMD64(rest) {
 		rest = rest[n:]
 	}
-	n := leavesAMD64(rest)
-	if n == 0 || n > len(rest) {
+	in, ok := insn.DecodeAMD64(rest, pc+uint64(len(code)-len(rest)))
+	switch {
+	case ok && in.Op == insn.Return && in.Mem.Step == 0, ok && in.Op == insn.Jump && !isInside(in.Target),
+		ok && in.Op == insn.JumpReg, ok && in.Op == insn.JumpMem:
+	default:
 		return 0, 0
 	}
-	if _, target, _ := branchAMD64(rest, pc+uint64(len(code)-len(rest))); isInside(target) {
-		return 0, 0
-	}
-	for rest = rest[n:]; ; rest = rest[n:] {
-		if n = noOpAMD64(rest); n == 0 || n > len(rest) {
+	for rest = rest[in.Size:]; ; rest = rest[in.Size:] {
+		if in, ok = insn.DecodeAMD64(rest, 0); !ok || in.Op != insn.Nop {
 			return first, len(code) - len(rest)
 		}
 	}
@@ -102,43 +90,6 @@ func moveAMD64(b []byte) int {
 		return i + 2
 	case b[0] == 0x8b && b[1]>>6 == 3 && (rex&4 == 4 || b[1]>>3&6 != 4): // mov rm,reg
 		return i + 2
-	}
-	return 0
-}
-
-// leavesAMD64 returns the size in bytes of the return or jump at the start of b, or 0.
-func leavesAMD64(b []byte) int {
-	var c [3]byte
-	copy(c[:], b)
-	switch {
-	case c[0] == 0xc3: // ret
-		return 1
-	case c[0] == 0xf3 && c[1] == 0xc3, c[0] == 0xeb, c[0] == 0xff && c[1]&0xf8 == 0xe0: // rep ret; jmp; jmp *reg
-		return 2
-	case (c[0] == 0x41 || c[0] == 0x3e) && c[1] == 0xff && c[2]&0xf8 == 0xe0: // jmp *reg; notrack jmp *reg
-		return 3
-	case c[0] == 0xe9: // jmp
-		return 5
-	case c[0] == 0xff && c[1] == 0x25: // jmp *x(%rip)
-		return 6
-	}
-	return 0
-}
-
-// noOpAMD64 returns the size in bytes of the no-op at the start of b, or 0. It recognizes the forms that assemblers
-// emit.
-func noOpAMD64(b []byte) int {
-	i := 0
-	for i < len(b) && (b[i] == 0x66 || b[i] == 0x2e) {
-		i++
-	}
-	switch b := b[i:]; {
-	case len(b) > 0 && b[0] == 0x90: // nop
-		return i + 1
-	case len(b) > 2 && b[0] == 0x0f && b[1] == 0x1f: // nop with an operand
-		if n, ok := map[byte]int{0x00: 3, 0x40: 4, 0x44: 5, 0x80: 7, 0x84: 8}[b[2]]; ok {
-			return i + n
-		}
 	}
 	return 0
 }

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"strings"
 
+	"cfi2sframe/internal/insn"
 	"cfi2sframe/sframe"
 )
 
@@ -129,6 +130,16 @@ func (a *Arch) ABI(o binary.ByteOrder) sframe.ABI {
 		return a.Big
 	}
 	return 0
+}
+
+// branch returns Arch.Branch for a machine with a decoder.
+func branch(decode func([]byte, uint64) (insn.Inst, bool)) func([]byte, uint64) (int, uint64, bool) {
+	return func(b []byte, pc uint64) (size int, target uint64, call bool) {
+		if in, ok := decode(b, pc); ok && (in.Op == insn.Jump || in.Op == insn.Call) {
+			return in.Size, in.Target, in.Op == insn.Call
+		}
+		return 0, 0, false
+	}
 }
 
 // Register returns the name of a register.

@@ -22,7 +22,7 @@ func TestEpilogue(t *testing.T) {
 		{"c9498d62f8/c30f1f0090e8", 10, 10},           // no-ops, then other code
 		// All no-ops of GNU as, then one with another operand.
 		{"c9498d62f8/c36690900f1f000f1f40000f1f4400000f1f80000000000f1f8400000000000f1f44", 10, 36},
-		{"c9498d62f8/c30f1f840000000000660f1fc0", 10, 14},
+		{"c9498d62f8/c30f1f840000000000660f1fc0", 10, 18},
 		{"c9498d62f8/c30f1f8000000000", 10, 13},
 		{"c9498d62f8/c390", 10, 7},
 		{"c9498d62f8/c30f1f", 10, 6},                  // truncated

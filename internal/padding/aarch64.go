@@ -5,10 +5,11 @@ import (
 	"encoding/binary"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/insn"
 )
 
-// Source: Arm Architecture Reference Manual for A-profile, C4.1: branches, exception generation, hints. Instructions
-// are little-endian regardless of the byte order of data.
+// Source: Arm Architecture Reference Manual for A-profile, C4.1: branches, hints. Instructions are little-endian
+// regardless of the byte order of data.
 func init() {
 	machines[elf.EM_AARCH64] = instructionSet{pad: padAArch64, mayEnd: leavesAArch64, mayJump: jumpsAArch64}
 }
@@ -30,19 +31,8 @@ func padAArch64(b []byte) (size int, runs bool) {
 }
 
 func leavesAArch64(b []byte) bool {
-	if len(b) < 4 {
-		return false
-	}
-	w := binary.LittleEndian.Uint32(b[len(b)-4:])
-	switch {
-	case w&0x7c000000 == 0x14000000: // b, bl
-		return true
-	case w&0xfe000000 == 0xd6000000: // br, blr, ret, eret, also with pointer authentication
-		return true
-	case w&0xffe0001f == 0xd4200000, w&0xffff0000 == 0: // brk, udf
-		return true
-	}
-	return false
+	in, ok := insn.DecodeAArch64(b[max(0, len(b)-4):], 0)
+	return ok && mayLeave(in.Op)
 }
 
 func jumpsAArch64(b []byte, pc uint64, to elffile.Span) bool {

@@ -7,77 +7,31 @@ import (
 	"math/bits"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/insn"
 )
 
-// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: NOP, INT3, Jcc, JMP, LOOP; chapter 2
-// for the forms of ModR/M.
+// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: INT3, Jcc, JMP, LOOP.
 func init() {
 	machines[elf.EM_X86_64] = instructionSet{padAMD64, 7, leavesAMD64, switchesAMD64, jumpsAMD64}
 }
 
 // switchesAMD64 recognizes mov %reg,%rsp, the first instruction of glibc's __start_context.
 func switchesAMD64(b []byte) bool {
+	const rsp = 4
 	b = bytes.TrimPrefix(b, []byte{0xf3, 0x0f, 0x1e, 0xfa}) // endbr64
-	return len(b) >= 3 && (b[0] == 0x48 || b[0] == 0x4c) && b[1] == 0x89 && b[2]&0xc7 == 0xc4
+	in, ok := insn.DecodeAMD64(b, 0)
+	return ok && in.Op == insn.Move && in.Reg == rsp
 }
 
 func padAMD64(b []byte) (size int, runs bool) {
-	const most = 15 // maximum size of an instruction in bytes
 	switch b[0] {
 	case 0x00, 0xcc: // zeros; int3
 		return 1, false
 	}
-	i := 0
-	for i < len(b) && prefixAMD64(b[i]) {
-		i++
+	if in, ok := insn.DecodeAMD64(b, 0); ok && in.Op == insn.Nop {
+		return in.Size, true
 	}
-	switch b = b[i:]; {
-	case len(b) >= 1 && b[0] == 0x90: // nop; xchg %ax,%ax
-		i++
-	case len(b) >= 3 && b[0] == 0x0f && b[1] == 0x1f && b[2]>>3&7 == 0: // nop r/m
-		n := modRM(b[2:])
-		if 2+n > len(b) {
-			return 0, false
-		}
-		i += 2 + n
-	default:
-		return 0, false
-	}
-	if i > most {
-		return 0, false
-	}
-	return i, true
-}
-
-// prefixAMD64 reports whether a byte is a prefix used in no-ops: operand-size or segment override.
-func prefixAMD64(b byte) bool {
-	switch b {
-	case 0x66, 0x2e, 0x36, 0x3e, 0x26, 0x64, 0x65:
-		return true
-	}
-	return false
-}
-
-// modRM returns the total size in bytes of the ModR/M byte, SIB byte and displacement at the start of b. If b is
-// truncated, the result is larger than b.
-func modRM(b []byte) int {
-	mod, rm, n := b[0]>>6, b[0]&7, 1
-	if mod == 3 {
-		return n
-	}
-	base := rm
-	if rm == 4 { // SIB
-		if n = 2; len(b) > 1 {
-			base = b[1] & 7
-		}
-	}
-	switch {
-	case mod == 1:
-		n++
-	case mod == 2, base == 5:
-		n += 4
-	}
-	return n
+	return 0, false
 }
 
 func leavesAMD64(b []byte) bool {
@@ -95,9 +49,12 @@ func leavesAMD64(b []byte) bool {
 	case at(2) == 0x0f && at(1) == 0x0b, at(1) == 0xf4, at(1) == 0xcc: // ud2, hlt, int3
 		return true
 	}
-	for n := 2; n <= 7 && n <= len(b); n++ { // call or jmp through a register or memory
-		if at(n) == 0xff && (at(n-1)>>3&7 == 2 || at(n-1)>>3&7 == 4) && modRM(b[len(b)-n+1:]) == n-1 {
-			return true
+	for n := 2; n <= 7; n++ { // call or jmp through a register or memory
+		if at(n) == 0xff {
+			in, ok := insn.DecodeAMD64(b[len(b)-n:], 0)
+			if ok && in.Size == n && mayLeave(in.Op) {
+				return true
+			}
 		}
 	}
 	return false

@@ -15,6 +15,7 @@
 package padding
 
 import (
+	"bytes"
 	"cmp"
 	"debug/elf"
 	"math"
@@ -24,6 +25,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/insn"
 	"cfi2sframe/internal/panics"
 	"cfi2sframe/internal/plt"
 )
@@ -52,6 +54,9 @@ type instructionSet struct {
 
 // machines holds the supported machines; the source file of each machine adds it.
 var machines = make(map[elf.Machine]instructionSet)
+
+// mayLeave reports whether an instruction may be the last that a function executes.
+func mayLeave(op insn.Op) bool { return op.Leaves() || op.Calls() }
 
 // Gaps holds the gaps between the functions of a file that may be padding.
 type Gaps struct {
@@ -228,6 +233,7 @@ const (
 // read examines the gaps after functions first to last-1, and removes those that are not padding.
 func (x *Gaps) read(first, last int) {
 	w := window{file: x.file, offset: x.file.FileOffset, size: windowSize}
+	var known [Limit]contents // by size: assemblers fill most gaps of a size with the same no-ops
 	for i := first; i < last; i++ {
 		gap := x.gap(i)
 		if gap.Begin == gap.End {
@@ -247,7 +253,11 @@ func (x *Gaps) read(first, last int) {
 		jump := func(to elffile.Span) bool {
 			return x.mayJump(code, before.Begin, to) || x.mayJump(rest[gap.Size():], after.Begin, to)
 		}
-		switch is := x.decode(rest[:gap.Size()]); {
+		c := &known[gap.Size()]
+		if pad := rest[:gap.Size()]; !bytes.Equal(c.b, pad) {
+			*c = contents{append(c.b[:0], pad...), x.decode(pad)}
+		}
+		switch is := c.kind; {
 		case is == traps:
 		case is == other,
 			x.mayDiffer(i) && (is == pieces || !x.mayEnd(code) || jump(gap) ||
@@ -294,6 +304,12 @@ const (
 	two                // a one-byte no-op, then no-ops as in filled; GCC aligns methods to 2 bytes first
 	pieces             // other no-ops, possibly with labels between them
 )
+
+// A contents holds the bytes of a gap, and their kind.
+type contents struct {
+	b []byte
+	kind
+}
 
 // decode returns the kind of b.
 func (x *Gaps) decode(b []byte) kind {
