@@ -19,16 +19,8 @@ func popsFP(in *insn.Inst) bool { return in.Op == insn.Pop && in.Reg == numberFP
 
 // writesFP reports whether the instruction changes the frame pointer.
 func writesFP(in *insn.Inst) bool {
-	switch in.Op {
-	case insn.Move, insn.Add, insn.AddReg, insn.SubReg, insn.And, insn.Const, insn.Address, insn.Load, insn.Extend,
-		insn.Short, insn.Pop:
-		return in.Reg == numberFP
-	case insn.Swap:
-		return in.Reg == numberFP || in.Src == numberFP
-	case insn.Leave:
-		return true
-	}
-	return in.Writes>>numberFP&1 != 0
+	return in.Reg == numberFP && in.Op != insn.CallReg || in.Op == insn.Swap && in.Src == numberFP ||
+		in.Op == insn.Leave || in.Writes>>numberFP&1 != 0
 }
 
 // loadsSP reports whether the instruction sets the stack pointer to a value that is not SP plus a constant.

@@ -3,10 +3,10 @@ package gopclntab
 import (
 	"bytes"
 	"debug/elf"
-	"encoding/binary"
 	"slices"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/insn"
 )
 
 // A codeReader reads the code of functions in ascending order of address.
@@ -108,35 +108,26 @@ func (c *codeReader) extendBack(fn *Function) {
 //
 //	push %rbp; mov %rsp,%rbp                                          since Go 1.21
 //	sub $frame,%rsp; mov %rbp,frame-8(%rsp); lea frame-8(%rsp),%rbp   in earlier releases
-//
-// For the encodings see Intel SDM, volume 2.
 func prologueAMD64(before, after []byte, frame uint32) (done int, saved uint32, ok bool) {
 	const slot = 8 // below the stack pointer at function entry, which points to the return address
-	mov := []byte{0x48, 0x89, 0xe5}
-	if n := len(before); frame == 8 && n > 0 && before[n-1] == 0x55 && bytes.HasPrefix(after, mov) {
+	next, ok := insn.DecodeAMD64(after, 0)
+	if !ok {
+		return 0, 0, false
+	}
+	if n := len(before); frame == 8 && n > 0 && before[n-1] == 0x55 && next.Op == insn.Move && next.Reg == numberFP &&
+		next.Src == numberSP {
 		// 41 55 is push %r13, unless 41 is the displacement of a conditional jump, 76 41.
 		return 0, slot, n == 1 || before[n-2] != 0x41 || n > 2 && before[n-3] == 0x76
 	}
-	le := binary.LittleEndian
-	var n uint32
-	switch b := before; {
-	case len(b) >= 4 && bytes.Equal(b[len(b)-4:len(b)-1], []byte{0x48, 0x83, 0xec}): // sub $imm8,%rsp
-		n = uint32(int8(b[len(b)-1]))
-	case len(b) >= 4 && bytes.Equal(b[len(b)-4:], []byte{0x48, 0x83, 0xc4, 0x80}): // add $-128,%rsp
-		n = 128
-	case len(b) >= 7 && bytes.Equal(b[len(b)-7:len(b)-4], []byte{0x48, 0x81, 0xec}): // sub $imm32,%rsp
-		n = le.Uint32(b[len(b)-4:])
-	}
-	if n != frame || frame < 8 {
+	saving := insn.Mem{Base: numberSP, Index: insn.None, Scale: 1, Disp: int64(frame) - slot}
+	if next.Op != insn.Store || next.Src != numberFP || next.Mem != saving {
 		return 0, 0, false
 	}
-	switch b := after; {
-	case bytes.HasPrefix(b, []byte{0x48, 0x89, 0x2c, 0x24}): // mov %rbp,(%rsp)
-		return 4, slot, frame == 8
-	case len(b) >= 5 && bytes.HasPrefix(b, []byte{0x48, 0x89, 0x6c, 0x24}): // mov %rbp,disp8(%rsp)
-		return 5, slot, uint32(int8(b[4])) == frame-8
-	case len(b) >= 8 && bytes.HasPrefix(b, []byte{0x48, 0x89, 0xac, 0x24}): // mov %rbp,disp32(%rsp)
-		return 8, slot, le.Uint32(b[4:]) == frame-8
+	for _, n := range []int{4, 7} { // sub $imm8,%rsp or add $-128,%rsp; sub $imm32,%rsp
+		sub, ok := insn.DecodeAMD64(before[max(0, len(before)-n):], 0)
+		if ok && sub.Size == n && sub.Op == insn.Add && sub.Reg == numberSP && sub.Imm == -int64(frame) {
+			return next.Size, slot, true
+		}
 	}
 	return 0, 0, false
 }
@@ -149,39 +140,30 @@ func prologueAMD64(before, after []byte, frame uint32) (done int, saved uint32, 
 //	sub x27,sp,#frame; str x30,[x27]; mov sp,x27; stur x29,[sp,#-8]    in Go 1.18
 //	sub sp,sp,#frame; stur x29,[sp,#-8]                    in asyncPreempt
 //	stp x29,x30,[sp,#-frame-8]; sub sp,sp,#frame           in debugCallV2
-//
-// For the encodings see the Arm Architecture Reference Manual for A-profile, C6.2.
 func prologueAArch64(before, after []byte, frame uint32) (done int, saved uint32, ok bool) {
-	const (
-		strLR     = 0xf8000ffe
-		strMask   = 0xffe00fff // excludes the offset, bits 12 to 20
-		subSP     = 0xd10003ff
-		subMask   = 0xffc003ff // excludes the immediate, bits 10 to 21
-		stpFPLR   = 0xa9007bfd
-		stpMask   = 0xffc07fff // excludes the offset, bits 15 to 21
-		sturFP    = 0xf81f83fd
-		stpFrame  = 0xa93ffa9d
-		movSP     = 0x9100029f
-		movSP118  = 0x9100037f
-		belowSlot = 8
-	)
-	le := binary.LittleEndian
-	last := func(i int) uint32 { // the i-th instruction before pc
-		if len(before) < 4*i {
-			return 0
+	const fp, lr, sp = 29, 30, 31
+	decode := func(b []byte) insn.Inst {
+		if in, ok := insn.DecodeAArch64(b, 0); ok {
+			return in
 		}
-		return le.Uint32(before[len(before)-4*i:])
+		return insn.Inst{}
 	}
-	switch in := last(1); {
-	case in == movSP:
-		return 0, frame + belowSlot, last(2) == stpFrame
-	case in == movSP118:
-		return 4, frame + belowSlot, len(after) >= 4 && le.Uint32(after) == sturFP
-	case in&strMask == strLR && -(int32(in<<11)>>23) == int32(frame), in&subMask == subSP && in>>10&0xfff == frame:
-		if stp := last(2); stp&stpMask == stpFPLR && -(int32(stp<<10)>>25)*8 == int32(frame+belowSlot) {
-			return 0, frame + belowSlot, true
-		}
-		return 4, frame + belowSlot, len(after) >= 4 && le.Uint32(after) == sturFP
+	last, next := decode(before[max(0, len(before)-4):]), decode(after)
+	previous := decode(before[max(0, len(before)-8):])
+	at := func(base insn.Reg, disp int64) insn.Mem { return insn.Mem{Base: base, Index: insn.None, Disp: disp} }
+	n, saved := int64(frame), frame+8
+	push := insn.Mem{Base: sp, Index: insn.None, Disp: -n, Step: -n}
+	pair := previous.Op == insn.Store && previous.Src == fp && previous.Pair == lr
+	single := next.Op == insn.Store && next.Src == fp && next.Mem == at(sp, -8)
+	setsSP := last.Op == insn.Address && last.Reg == sp
+	switch {
+	case setsSP && last.Mem == at(20, 0):
+		return 0, saved, pair && previous.Mem == at(20, -8)
+	case setsSP && last.Mem == at(sp, -n) && pair && previous.Mem == at(sp, -n-8):
+		return 0, saved, true
+	case setsSP && last.Mem == at(27, 0), setsSP && last.Mem == at(sp, -n),
+		last.Op == insn.Store && last.Src == lr && last.Mem == push:
+		return 4, saved, single
 	}
 	return 0, 0, false
 }
