@@ -16,13 +16,9 @@ type path struct{ entry, pc uint64 }
 // goesOn reports whether control can reach the instruction after a call.
 func (f *finder) goesOn(in *insn.Inst, pc uint64) bool {
 	switch next := pc + uint64(in.Size); {
-	case in.Op == insn.CallMem:
-		return !f.neverReturns(in)
-	case in.Op != insn.Call || in.Target == next:
-		return true
-	case f.noReturnAt(in.Target):
+	case in.Target != next && f.leadsTo(in, f.NoReturn):
 		return false
-	case !f.isCode(in.Target):
+	case in.Op != insn.Call || in.Target == next || !f.isCode(in.Target):
 		return true
 	}
 	s, known := f.searches[in.Target]
@@ -32,24 +28,16 @@ func (f *finder) goesOn(in *insn.Inst, pc uint64) bool {
 	return s.returns
 }
 
-// neverReturns reports whether a call or jump through memory targets a function that does not return.
-func (f *finder) neverReturns(in *insn.Inst) bool {
-	return in.Mem.Relative && f.NoReturn[uint64(in.Mem.Disp)]
-}
-
-// resumes reports whether a call that does not return ends a landing pad.
-func (f *finder) resumes(in *insn.Inst) bool {
-	switch {
-	case len(f.Resume) == 0:
-		return false
-	case in.Op == insn.CallMem:
-		return in.Mem.Relative && f.Resume[uint64(in.Mem.Disp)]
+// leadsTo reports whether a call or jump leads to one of the given functions, possibly through a PLT stub.
+func (f *finder) leadsTo(in *insn.Inst, functions map[uint64]bool) bool {
+	switch in.Op {
+	case insn.CallMem, insn.JumpMem:
+		return in.Mem.Relative && functions[uint64(in.Mem.Disp)]
+	case insn.Call, insn.Jump:
+		return f.isOneOf(in.Target, functions)
 	}
-	return in.Op == insn.Call && f.isOneOf(in.Target, f.Resume)
+	return false
 }
-
-// noReturnAt reports whether the function at pc is known not to return, or is a PLT stub for such a function.
-func (f *finder) noReturnAt(pc uint64) bool { return f.isOneOf(pc, f.NoReturn) }
 
 // isOneOf reports whether pc is one of the given functions, or that of a PLT stub for one of them.
 func (f *finder) isOneOf(pc uint64, functions map[uint64]bool) bool {
@@ -61,7 +49,7 @@ func (f *finder) isOneOf(pc uint64, functions map[uint64]bool) bool {
 	for range most {
 		in, ok := f.machine.decode(code, pc)
 		if !ok || in.Op != insn.Other {
-			return ok && in.Op == insn.JumpMem && in.Mem.Relative && functions[uint64(in.Mem.Disp)]
+			return ok && in.Op == insn.JumpMem && f.leadsTo(&in, functions)
 		}
 		code, pc = code[in.Size:], pc+uint64(in.Size)
 	}
@@ -98,7 +86,8 @@ func (f *finder) search(entry uint64) *search {
 			if after != 0 && f.endsAt(after, pc) {
 				break
 			}
-			if !ok || in.Op == insn.Return || in.Op == insn.JumpReg || in.Op == insn.JumpMem && !f.neverReturns(&in) {
+			outside := in.Op == insn.JumpMem && !f.leadsTo(&in, f.NoReturn)
+			if !ok || outside || in.Op == insn.Return || in.Op == insn.JumpReg {
 				s.returns = true
 				break
 			}
@@ -111,7 +100,7 @@ func (f *finder) search(entry uint64) *search {
 			case !on:
 			case in.Op == insn.Branch:
 				work = append(work, path{p.entry, in.Target})
-			case (in.Op == insn.Jump || in.Op == insn.Call) && in.Target != next && f.noReturnAt(in.Target):
+			case in.Target != next && f.leadsTo(&in, f.NoReturn):
 				on = false
 			case in.Op == insn.Jump:
 				s.returns = !f.isCode(in.Target)

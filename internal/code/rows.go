@@ -299,7 +299,7 @@ func (x *judgment) ends(pc uint64) {
 
 func (x *judgment) stop(pc uint64) {
 	x.flow.stop(pc)
-	if x.resumes(&x.inst) { // a landing pad: control reached it by returning from a call that does not return
+	if x.leadsTo(&x.inst, x.Resume) { // a landing pad: control reached it by returning from a call that does not return
 		x.isOdd(RunsOn)
 	}
 }
