@@ -70,7 +70,8 @@ func TestPrefixesAMD64(t *testing.T) {
 					b = append(append(b, must.Get(hex.DecodeString(start))(t)...), byte(opcode))
 					b = append(b, must.Get(hex.DecodeString(mod))(t)...)
 					for _, rest := range []int{0, 5, 8, 40} {
-						if in, ok := DecodeAMD64(append(slices.Clip(b), make([]byte, rest)...), 0); ok && in.Size > longest {
+						in, ok := DecodeAMD64(append(slices.Clip(b), make([]byte, rest)...), 0)
+						if ok && in.Size > longest {
 							t.Fatalf("% x: %+v", b, in)
 						}
 					}
