@@ -51,7 +51,8 @@ func newFinder(t *Text) *finder {
 	f.at = &region{Gap: &Gap{}}
 	f.regions = make([]region, len(t.Gaps))
 	for i := range t.Gaps {
-		f.regions[i] = region{&t.Gaps[i], make([]byte, len(t.Gaps[i].Code))}
+		n := len(t.Gaps[i].Code)
+		f.regions[i] = region{&t.Gaps[i], make([]byte, n), make([]uint64, n/64+1)}
 		f.size += uint64(len(t.Gaps[i].Code))
 	}
 	return f
@@ -147,6 +148,7 @@ func (f *finder) sweep() {
 				off += f.machine.align
 				continue
 			}
+			f.regions[i].starts[off/64] |= 1 << (off % 64)
 			off += in.Size
 			f.refer(&in)
 			if in.Op == insn.Call && in.Target != pc+uint64(in.Size) {

@@ -23,7 +23,13 @@ const (
 // A region is a gap with marks.
 type region struct {
 	*Gap
-	marks []byte
+	marks  []byte
+	starts []uint64 // a bit per byte: start of an instruction if all code is decoded in order
+}
+
+// isInStep reports whether an instruction starts at pc if all code is decoded in order of addresses.
+func (f *finder) isInStep(pc uint64) bool {
+	return f.isCode(pc) && f.at.starts[(pc-f.at.Addr)/64]>>((pc-f.at.Addr)%64)&1 != 0
 }
 
 // mark returns a pointer to the marks of the byte at pc, or nil if pc is not in a gap.

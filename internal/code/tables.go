@@ -70,6 +70,9 @@ const maxPlausible = 64
 // isPlausible reports whether the code at pc decodes up to an instruction that does not fall through, or to code
 // already reached. Code that starts with a jump through a register is not plausible: it belongs to another table.
 func (f *finder) isPlausible(pc uint64) bool {
+	if !f.isInStep(pc) {
+		return false
+	}
 	if in, ok := f.decode(pc); ok && in.Op == insn.JumpReg {
 		return false
 	}
