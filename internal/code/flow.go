@@ -92,7 +92,7 @@ type flow struct {
 
 	sites     []int64 // numbers, indexed by value.site
 	siteIndex map[int64]uint16
-	sets      [][]uint64 // sorted sets of code addresses, indexed by value.site
+	sets      [][]uint64 // of all functions: sorted sets of code addresses, indexed by value.site
 	setIndex  map[string]uint16
 
 	finished *judgment // of the current function
@@ -167,9 +167,8 @@ func (w *flow) begin() {
 	w.num, w.queue, w.questions, w.byFP, w.clash, w.unsure = 0, w.queue[:0], nil, false, false, false
 	clear(w.index)
 	w.tables = nil
-	w.sites, w.sets = w.sites[:0], w.sets[:0]
+	w.sites = w.sites[:0]
 	clear(w.siteIndex)
-	clear(w.setIndex)
 	w.steps = minSteps
 	for i := range w.body.arrivals {
 		a := &w.body.arrivals[i]

@@ -545,7 +545,7 @@ func (s *state) agrees(row *cfi.InferredRow) bool {
 
 // scrub removes what is only known within a function.
 func (s *state) scrub() {
-	local := func(v value) bool { return v.kind == aligned || v.kind == label || v.kind == target }
+	local := func(v value) bool { return v.kind == aligned || v.kind == target }
 	for r := range s.reg {
 		if local(s.reg[r]) {
 			s.reg[r] = value{}
