@@ -15,6 +15,7 @@ type body struct {
 	trust    trust
 	queued   bool
 	analysed bool
+	waited   bool  // for its callees, before it went on in other functions
 	evident  bool  // it returns as functions do
 	rounds   uint8 // analyses because of changed callees
 	runs     uint8 // all analyses

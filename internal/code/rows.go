@@ -115,6 +115,12 @@ func (w *flow) finish() {
 	for i := range w.num {
 		w.owner[w.blocks[i].pc] = b
 	}
+	isNew := func(c callee) bool { return c.way == within && (w.entries[c.to] == nil || !w.entries[c.to].analysed) }
+	waits := len(x.cross) > 0 && !b.waited && slices.ContainsFunc(b.callees, isNew)
+	if waits { // what the callees change is known before b is analysed again
+		b.waited = true
+		w.again(b)
+	}
 	for _, c := range b.callees {
 		if c.way == within {
 			w.call(c.to)
@@ -124,6 +130,9 @@ func (w *flow) finish() {
 	}
 	for i := range x.cross {
 		a := &x.cross[i]
+		if waits {
+			break
+		}
 		if owner := w.ownerOf(a.pc); owner != nil && owner != b {
 			b.callees = append(b.callees, callee{to: owner.arrivals[0].pc, assumed: w.machine.convention, way: across})
 			w.cross(owner, a)
