@@ -136,9 +136,9 @@ func (w *flow) analyze(b *body) {
 			continue
 		}
 		w.record(ok)
-		if ok && w.revise() {
+		if ok && (w.revise() || w.excludesOthers()) {
 			w.undo()
-			b.callees, b.labels = b.callees[:0], nil
+			b.callees, b.labels, b.pieces, b.evident = b.callees[:0], nil, nil, false
 			continue
 		}
 		break
@@ -275,14 +275,20 @@ func (w *flow) excludes(bad byte) (found bool) {
 		}
 		for _, to := range t.targets {
 			if w.hasMarks(to, bad) && !w.never[to] {
-				if w.never == nil {
-					w.never = map[uint64]bool{}
-				}
-				w.never[to], found = true, true
+				w.exclude(to)
+				found = true
 			}
 		}
 	}
 	return found
+}
+
+// exclude excludes an address from the targets of tables.
+func (w *flow) exclude(to uint64) {
+	if w.never == nil {
+		w.never = map[uint64]bool{}
+	}
+	w.never[to] = true
 }
 
 // stop records a call that does not return.
@@ -519,7 +525,7 @@ func (w *flow) followIndirect(pc uint64, in *insn.Inst, v visitor) {
 		case set != nil:
 			t.targets = set
 		case to.kind == target, to.kind == entry && to.reg == 8:
-			t.targets = w.targets(pc, to)
+			t.targets, t.first = w.targets(pc, to)
 		}
 	case to != t.value:
 		t.targets = nil

@@ -11,7 +11,8 @@ import (
 type jumpTable struct {
 	value    value
 	targets  []uint64
-	computed bool // the jump is to an address of code plus an unknown number
+	first    []uint64 // those with an index below maxFirst
+	computed bool     // the jump is to an address of code plus an unknown number
 }
 
 const (
@@ -22,7 +23,7 @@ const (
 
 // targets reads the table for the jump at pc. The table ends at the first entry that is not a target, or at an address
 // to which code refers. Zero distances are not targets; they fill unused entries.
-func (w *flow) targets(pc uint64, v value) []uint64 {
+func (w *flow) targets(pc uint64, v value) (out, first []uint64) {
 	size, base := int(v.reg), uint64(0)
 	if v.reg == backward {
 		size = 2
@@ -36,7 +37,6 @@ func (w *flow) targets(pc uint64, v value) []uint64 {
 	if i, _ := slices.BinarySearch(w.refs, table+1); i < len(w.refs) {
 		end = int(min(uint64(end), w.refs[i]-table))
 	}
-	var out []uint64
 	for i := 0; (i+1)*size <= end; i++ {
 		var to uint64
 		switch e := b[i*size:]; size {
@@ -56,12 +56,47 @@ func (w *flow) targets(pc uint64, v value) []uint64 {
 			if len(out) == 0 { // if indexes start at i, references to the next table are i entries too low
 				end = min(end+i*size, len(b))
 			}
-			out = append(out, to)
+			if out = append(out, to); i < maxFirst {
+				first = append(first, to)
+			}
 		case i >= maxFirst:
-			return sorted(out)
+			return sorted(out), first
 		}
 	}
-	return sorted(out)
+	return sorted(out), first
+}
+
+// excludesOthers excludes the first entries of tables that lead to other functions, if some entries do not and the
+// function has no rows or goes on in other functions. It reports whether there are any. Hand-written code that indexes
+// from 2 shares these entries with the preceding table.
+func (w *flow) excludesOthers() (found bool) {
+	if x := w.finished; x.odd == 0 && len(x.cross) == 0 {
+		return false
+	}
+	for pc, t := range w.tables {
+		if !slices.ContainsFunc(t.targets, func(to uint64) bool { return !w.isBetween(pc, to) }) {
+			continue
+		}
+		for _, to := range t.first {
+			if !w.isBetween(pc, to) {
+				break
+			}
+			w.exclude(to)
+			found = true
+		}
+	}
+	return found
+}
+
+// isBetween reports whether a function starts between two addresses: an aligned address that is referred to.
+func (f *finder) isBetween(pc, to uint64) bool {
+	for at := (min(pc, to) + 16) &^ 15; at <= max(pc, to) && f.isCode(at); at += 16 {
+		_, refers := slices.BinarySearch(f.refs, at)
+		if (refers || f.hasMarks(at, enters)) && f.mayStart(at) {
+			return true
+		}
+	}
+	return false
 }
 
 // maxPlausible bounds the number of instructions that are decoded to judge a target.
