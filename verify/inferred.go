@@ -556,7 +556,10 @@ func (w *walk) check(fn int, pc uint64, r *cfi.InferredRow) {
 	case !arrives && !joined && !w.isEntry(r):
 		w.refuse(fn, pc, "row of unreachable code is not that of a function entry")
 	}
-	if w.at != pc && joined { // backward jumps are not checked yet; assume the frame of the preceding code
+	if w.at != pc && joined { // backward jumps are not checked yet; assume the frame of the component's preceding code
+		if w.index[w.from] != w.index[fn] {
+			w.frame.reduce(r)
+		}
 		w.settle(fn, pc, r)
 	}
 	if c := &w.parts[w.index[fn]]; w.at != pc || joined || w.frame.homes != &c.homes {
