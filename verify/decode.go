@@ -44,6 +44,9 @@ const (
 	r13 = 13
 )
 
+// lock is the lock prefix.
+const lock = 0xf0
+
 // Opcode maps, which are added to opcodes: the legacy maps, then those of VEX and EVEX, and of XOP.
 const (
 	map0F   = 0x0f00

@@ -413,7 +413,9 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) {
 	next := pc + p.size
 	switch control {
 	case flowJump, flowBranch:
-		p.leads(fn, in.target(pc), r)
+		if to := in.target(pc); to != next+1 || !p.isLocked(fn, next) {
+			p.leads(fn, to, r)
+		}
 	case flowIndirect:
 		for _, addr := range p.Jumps[pc] {
 			p.leads(fn, addr, r)
@@ -444,6 +446,17 @@ func (p *proof) survey(fn int, pc uint64, r *cfi.InferredRow) {
 	if next == p.Functions[fn].End && control.continues() && !p.NoReturn[pc] {
 		p.leads(fn, next, r)
 	}
+}
+
+// isLocked reports whether an instruction of a function starts with a lock prefix, without which it does the same. A
+// branch to the address after the prefix goes on as if it were not taken.
+func (p *proof) isLocked(fn int, pc uint64) bool {
+	if p.machine.ra >= 0 || pc >= p.Functions[fn].End {
+		return false
+	}
+	code := p.code.read(pc, min(p.Functions[fn].End-pc, p.machine.reads))
+	with, known := decodeAMD64(code)
+	return known && code[0] == lock && with.flow() == flowNext && with.written()>>p.machine.sp&1 == 0 && with.rm < 0
 }
 
 // leads records that control reaches an address, other than by a call.
@@ -664,7 +677,9 @@ func (w *walk) step(fn int, pc uint64, r *cfi.InferredRow) {
 		}
 	case flowBranch:
 		w.frame.clear(in.written())
-		w.jump(fn, in.target(pc), pc, r)
+		if to := in.target(pc); to != pc+w.size+1 || !w.isLocked(fn, pc+w.size) {
+			w.jump(fn, to, pc, r)
+		}
 	case flowJump:
 		w.jump(fn, in.target(pc), pc, r)
 		w.at = 0

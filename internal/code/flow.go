@@ -432,8 +432,9 @@ func (w *flow) walk(i int, v visitor) {
 		}
 		switch in.Op {
 		case insn.Branch:
-			s.clobber(in.Writes)
-			v.to(in.Target)
+			if s.clobber(in.Writes); !w.skipsLock(in, next) {
+				v.to(in.Target)
+			}
 		case insn.Jump:
 			v.to(in.Target)
 		case insn.JumpReg, insn.JumpMem:

@@ -92,6 +92,12 @@ func (f *finder) clashes(pc uint64, in *insn.Inst) bool {
 	return false
 }
 
+// skipsLock reports whether a branch skips only the lock prefix of the next instruction, as in processes with a single
+// thread. The prefix changes neither registers nor the stack.
+func (f *finder) skipsLock(in *insn.Inst, next uint64) bool {
+	return f.machine.align == 1 && in.Target == next+1 && f.isCode(next) && f.at.Code[next-f.at.Addr] == 0xf0
+}
+
 // reach marks an instruction that is reached for the first time.
 func (f *finder) reach(pc uint64, in *insn.Inst, ok bool) {
 	m := f.mark(pc)

@@ -99,7 +99,9 @@ func (f *finder) search(entry uint64) *search {
 			switch {
 			case !on:
 			case in.Op == insn.Branch:
-				work = append(work, path{p.entry, in.Target})
+				if !f.skipsLock(&in, next) {
+					work = append(work, path{p.entry, in.Target})
+				}
 			case in.Target != next && f.leadsTo(&in, f.NoReturn):
 				on = false
 			case in.Op == insn.Jump:
