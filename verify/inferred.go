@@ -772,6 +772,7 @@ func (w *walk) call(fn int, pc uint64) {
 	m := w.machine
 	w.frame.store(m.sp, -m.entry, m.entry, -1)
 	w.frame.discardBelowSP()
+	w.frame.word.below(m.sp, true)
 	lost := ^m.saved
 	if to, ok := w.find(fn, w.in.target(pc)); ok && w.in.flow() == flowCall {
 		callee := &w.parts[w.index[to]]

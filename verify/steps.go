@@ -113,8 +113,32 @@ type frameFacts struct {
 	back    savedValue // the return address, if it is in a register at function entry
 	signed  bool       // the return address is signed
 	homes   *homes     // of the component; may be nil if stored is 0 and kept is 0
-	kept    uint32     // callee-saved registers with their values at function entry
-	stored  uint32     // callee-saved registers whose values at function entry are in their homes
+	word    stackWord
+	kept    uint32 // callee-saved registers with their values at function entry
+	stored  uint32 // callee-saved registers whose values at function entry are in their homes
+}
+
+// A stackWord holds what is known about a word that points to a location, and whose own location is unknown: where code
+// that realigns the stack saves the old stack pointer.
+type stackWord struct {
+	regs  uint32    // registers whose distance from the word is known; if it is 0, no word is known
+	off   [32]int64 // word - register, by register
+	place int64     // where the word points to
+}
+
+// store records a write of n bytes at base+disp. Other code is assumed not to write the word.
+func (x *stackWord) store(base int, disp, n int64, known bool) {
+	at := disp - x.off[base]
+	if x.regs>>base&1 != 0 && at < 8 && -n < at || known {
+		x.regs = 0
+	}
+}
+
+// below discards a word that is, or may be, below the stack pointer.
+func (x *stackWord) below(sp int, may bool) {
+	if known := x.regs>>sp&1 != 0; known && x.off[sp] < 0 || may && !known {
+		x.regs = 0
+	}
 }
 
 // A homes holds the locations where a component saves callee-saved registers, except for the frame pointer: where the
@@ -187,7 +211,7 @@ type savedValue struct {
 // reduce discards everything except the facts in a row.
 func (s *frameFacts) reduce(r *cfi.InferredRow) {
 	reg := s.registers[r.Reg]
-	s.known, s.signed = 1<<reg, r.Signed
+	s.known, s.signed, s.word.regs = 1<<reg, r.Signed, 0
 	s.callers, s.back = savedValue{slot: int64(r.FP)}, savedValue{slot: int64(r.RA)}
 	s.off[reg] = -int64(r.Offset)
 	if r.FP == 0 && !r.Lost {
@@ -226,6 +250,7 @@ func (s *frameFacts) agrees(r *cfi.InferredRow) bool {
 // clear discards facts about registers.
 func (s *frameFacts) clear(mask uint32) {
 	s.known &^= mask
+	s.word.regs &^= mask
 	s.callers.regs &^= mask
 	s.back.regs &^= mask
 	s.kept &^= mask
@@ -233,10 +258,13 @@ func (s *frameFacts) clear(mask uint32) {
 
 // copy copies the facts about a register to another register, whose value is larger by delta.
 func (s *frameFacts) copy(to, from int, delta int64) {
-	known, callers, back := s.known>>from&1, s.callers.regs>>from&1, s.back.regs>>from&1
+	known, callers, back, near := s.known>>from&1, s.callers.regs>>from&1, s.back.regs>>from&1, s.word.regs>>from&1
 	s.clear(1 << to)
 	s.known |= known << to
 	s.off[to] = s.off[from] + delta
+	s.word.regs |= near << to
+	s.word.off[to] = s.word.off[from] - delta
+	s.word.below(s.sp, false)
 	if delta == 0 {
 		s.callers.regs |= callers << to
 		s.back.regs |= back << to
@@ -245,7 +273,14 @@ func (s *frameFacts) copy(to, from int, delta int64) {
 
 // store records a write of n bytes at base+disp, from register reg unless that is -1. It returns what is wrong, or "".
 func (s *frameFacts) store(base int, disp, n int64, reg int) string {
-	if base < 0 || s.known>>base&1 == 0 || n == 0 {
+	if base < 0 || n == 0 {
+		return ""
+	}
+	known := s.known>>base&1 != 0
+	if s.word.store(base, disp, n, known); !known {
+		if base == s.sp && n == 8 && reg >= 0 && s.known>>reg&1 != 0 {
+			s.word.regs, s.word.off[base], s.word.place = 1<<base, disp, s.off[reg]
+		}
 		return ""
 	}
 	at := s.off[base] + disp
@@ -288,7 +323,12 @@ func (s *frameFacts) load(reg, base int, disp int64) {
 	if s.stored&(1<<reg) != 0 && base >= 0 && s.pointsTo(base, 8*int64(*s.homes.slot(s.proofMachine, reg))-disp) {
 		restored = 1 << reg
 	}
+	points := base >= 0 && s.word.regs>>base&1 != 0 && s.word.off[base] == disp
 	s.clear(1 << reg)
+	if points {
+		s.known |= 1 << reg
+		s.off[reg] = s.word.place
+	}
 	s.kept |= restored
 	s.callers.regs |= from[0]
 	s.back.regs |= from[1]
@@ -306,6 +346,8 @@ func (s *frameFacts) sign(signed bool) {
 // push moves the stack pointer down, or up if n is negative.
 func (s *frameFacts) push(n int64) {
 	s.off[s.sp] -= n
+	s.word.off[s.sp] += n
+	s.word.below(s.sp, false)
 	if n < 0 {
 		s.discardBelowSP()
 	}
@@ -347,8 +389,9 @@ func (in *instruction) execute(s *frameFacts) (what string) {
 	case op == 0xe8: // call to the next instruction
 		s.push(8)
 	case op&^7 == 0x58, op == 0x8f && in.rm >= 0: // pop
-		s.load(in.rm, rsp, 0)
-		s.push(-8)
+		if s.load(in.rm, rsp, 0); in.rm != rsp {
+			s.push(-8)
+		}
 	case op == 0x8f:
 		s.push(-8)
 		return s.store(base, in.disp, 8, -1)

@@ -539,6 +539,10 @@ func (d *amd64) oneByte() bool {
 			d.Op, d.Writes = Other, 1<<d.Reg
 		}
 		return true
+	case o == 0xc7 && d.r == 7 && d.rm == rax: // xbegin
+		d.jump(Branch)
+		d.Writes = 1 << rax
+		return !d.short
 	case o == 0xc7:
 		if d.r&7 != 0 {
 			return false
@@ -548,6 +552,8 @@ func (d *amd64) oneByte() bool {
 			return true
 		}
 		return d.op64(Const, d.rm, None)
+	case o == 0xc6 && d.r == 7 && d.rm == rax: // xabort
+		return true
 	case o == 0xc6:
 		d.writesRM(1)
 		return d.r&7 == 0
