@@ -277,8 +277,12 @@ func (w *flow) run() {
 // jumpedTo adds code to which described code jumps: a function, if the jump is a tail call, or a part of that code.
 func (w *flow) jumpedTo(j described) {
 	row, ok, _ := w.Row(j.from)
+	entry := row
+	if entry.FP < w.machine.atEntry { // below SP: compilers do not say that an epilogue restores FP
+		entry.FP = 0
+	}
 	switch {
-	case w.machine.isEntryRow(&row) && ok:
+	case w.machine.isEntryRow(&entry) && ok:
 		if w.add(j.to, firm) != nil {
 			*w.mark(j.to) |= known
 		}
