@@ -132,6 +132,10 @@ func claims(t *testing.T, text string) (*elffile.File, *cfi.Table, *cfi.Inferenc
 const usesRBX = "sp+8 push %rbx \n sp+16 mov %rsp,%rbx \n sub $8,%rsp \n sp+24 push $0 \n sp+32 call 1f \n " +
 	"mov %rbx,%rsp \n sp+16 pop %rbx \n sp+8 ret \n fn apart \n sp+8 1: "
 
+// rspInMemory saves rsp below an aligned address, to which rbp points.
+const rspInMemory = "sp+8 push %rbp \n sp+16 -16 mov %rsp,%rax \n and $-16,%rsp \n ax+16 -16 sub $16,%rsp \n " +
+	"mov %rax,(%rsp) \n mov %rsp,%rbp \n lea -32(%rbp),%rsp \n push %r10 \n movaps %xmm0,-32(%rbp) \n pop %r10 \n "
+
 // correctRows holds functions with the rows that follow from the ABI and the instructions.
 var correctRows = map[string]string{
 	"leaf":         "sp+8 xor %eax,%eax \n ret",
@@ -193,8 +197,13 @@ var correctRows = map[string]string{
 	"notrack":    "sp+8 endbr64 \n targets a \n notrack jmp *%rax \n a: ret",
 	"a function after a frame that ends": "sp+8 push %rbp \n sp+16 -16 ud2 \n fn apart \n f: sp+8 ret \n " +
 		"fn apart \n sp+8 jmp f",
-	"symbol of a label": "sp+8 push %rbx \n sp+16 f: .type f,@function \n pop %rbx \n sp+8 ret",
-	"inc and dec":       "sp+8 dec %rsp \n sp+9 inc %rsp \n sp+8 ret",
+	"symbol of a label":          "sp+8 push %rbx \n sp+16 f: .type f,@function \n pop %rbx \n sp+8 ret",
+	"past a lock prefix":         "sp+8 push %rbx \n sp+16 je 1f \n lock \n 1: cmpxchg %ecx,(%rdx) \n pop %rbx \n sp+8 ret",
+	"rsp in memory":              rspInMemory + "mov %rbp,%rsp \n pop %rsp \n sp+16 -16 pop %rbp \n sp+8 ret",
+	"rsp in memory, as a number": rspInMemory + "mov (%rbp),%r9 \n mov %r9,%rsp \n sp+16 -16 pop %rbp \n sp+8 ret",
+	"a part before its function": "sp+8 mov %rbp,-24(%rsp) \n ret \n fn apart \n sp+16 1: pop %rbx \n sp+8 ret \n " +
+		"fn \n sp+8 push %rbx \n sp+16 test %edi,%edi \n je 1b \n pop %rbx \n sp+8 ret",
+	"inc and dec": "sp+8 dec %rsp \n sp+9 inc %rsp \n sp+8 ret",
 	"unknown stores": "sp+8 push %rbp \n sp+16 -16 mov %rsp,%rbp \n bp+16 -16 mov %rax,(%rdi) \n " +
 		"mov %rax,(%rdi,%rax,8) \n mov %rax,0 \n addq $8,(%rdi) \n subq $8,(%rdi) \n incq (%rdi) \n pop %rbp \n " +
 		"sp+8 ret",
@@ -256,7 +265,15 @@ func TestCodeWrong(t *testing.T) {
 			"1: ret", "exit with a different stack pointer"},
 		"a jump table": {"sp+8 push %rbx \n sp+16 targets a b \n jmp *%rbx \n a: pop %rbx \n " +
 			"sp+8 b: ret", jumps},
-		"a misaligned target": {"sp+8 je 1f+1 \n 1: mov $1,%eax \n ret", "jump into the middle of an instruction"},
+		"rsp in memory overwritten": {rspInMemory + "movl $0,4(%rbp) \n mov %rbp,%rsp \n pop %rsp \n " +
+			"sp+16 -16 pop %rbp \n sp+8 ret", before},
+		"rsp in memory overwritten by a register": {rspInMemory + "mov %rdx,-24(%rax) \n mov %rbp,%rsp \n " +
+			"pop %rsp \n sp+16 -16 pop %rbp \n sp+8 ret", before},
+		"rsp in memory, below rsp": {rspInMemory + "lea 8(%rbp),%rsp \n mov -8(%rsp),%rsp \n " +
+			"sp+16 -16 pop %rbp \n sp+8 ret", before},
+		"beside rsp in memory": {rspInMemory + "mov 8(%rbp),%rsp \n sp+16 -16 pop %rbp \n sp+8 ret", before},
+		"past another prefix":  {"sp+8 je 1f \n rep \n 1: cmpsb \n ret", "jump into the middle of an instruction"},
+		"a misaligned target":  {"sp+8 je 1f+1 \n 1: mov $1,%eax \n ret", "jump into the middle of an instruction"},
 		"a target in the gap": {"sp+8 push %rbx \n sp+16 targets a \n jmp *%rbx \n gap \n " +
 			"a: ret", "exit with a different stack pointer"},
 		"unreachable code": {"sp+8 ret \n sp+16 nop \n pop %rbx \n " +

@@ -317,6 +317,11 @@ func TestFind(t *testing.T) {
 		{"call of the next instruction", "call 1f; 1: pop %rax; ret", "0-7: rsp+8, 5 rsp+16, 6 rsp+8"},
 		{"into an instruction", "jz 1f+1; 1: mov $0xc3c3c3c3,%eax; ret", "0-8 overlap"},
 		{"call into an instruction", "call 1f+1; 1: mov $0xc3c3c3c3,%eax; ret", "0-11 overlap"},
+		{"past a lock prefix", "push %rbx; jz 1f; lock; 1: cmpxchg %ecx,(%rdx); pop %rbx; ret",
+			"0-9: rsp+8, 1 rsp+16, 8 rsp+8"},
+		{"past another prefix", "jz 1f; rep; 1: cmpsb; ret", "0-5 overlap"},
+		{"transaction", "push %rbx; xbegin 1f; xabort $1; pop %rbx; ret; 1: pop %rbx; ret",
+			"0-14: rsp+8, 1 rsp+16, 11 rsp+8, 12 rsp+16, 13 rsp+8"},
 		{"unknown bytes", "nop; .byte 6; nop", "0-2 overlap; 2-3 unreached"},
 		{"unknown bytes after a branch", "jz 1f; ret; 1: .byte 6", "0-4 overlap"},
 		{"tail call", "push %rbx; pop %rbx; jmp f@; f@: ret", "0-4: rsp+8, 1 rsp+16, 2 rsp+8; 4-5: rsp+8"},
@@ -359,6 +364,13 @@ func TestFind(t *testing.T) {
 			f@: lea data@+12(%rip),%rdx; movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax; 4: ret; 5: ret
 			data@: .long 1<<30, 1<<30, 1b-data@, 2b-data@, 3b-data@, 4b-data@-12, 5b-data@-12`,
 			"0-19: rsp+8; 19-37: rsp+8; 14 to 16 17 18; 33 to 35 36"},
+		{"table after an entry that leads into an instruction", `lea data@(%rip),%rdx
+			movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax; 1: ret; 2: ret; g@: mov $0xc3c3c3c3,%eax; ret
+			data@: .long g@+1-data@, 1b-data@, 2b-data@`, "0-18: rsp+8; 18-24: rsp+8; 14 to 16 17"},
+		{"table after an entry that leads into a function", `lea data@(%rip),%rdx
+			movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax; 1: ret; 2: ret; .p2align 4
+			f@: push %rbx; nop; 3: pop %rbx; ret; data@: .long 3b-data@, 1b-data@, 2b-data@`,
+			"0-18: rsp+8; 18-32 unreached; 32-36: rsp+8, 33 rsp+16, 35 rsp+8; 14 to 16 17"},
 		{"table that contains the address of a jump", `jmp *(data@-at@)(,%rax,8); 1: ret; 2: jmp *%rax
 			data@: .quad 1b-at@, 2b-at@, 1b-at@`, "0-8: rsp+8; 8-10 unreached; 0 to 7"},
 		{"address in a table, plus a register", `mov (data@-at@+8)(%rbx),%eax; jmp *(data@-at@)(,%rax,8)
@@ -377,6 +389,13 @@ func TestFind(t *testing.T) {
 		{"one of two addresses is unknown",
 			"push %rbx; test %edi,%edi; lea 2f(%rip),%r8; jz 4f; mov %rsi,%r8; 4: jmp *%r8; 2: pop %rbx; ret",
 			"0-18 indirect; 18-20 unreached"},
+		{"addresses from two functions", `lea 1f(%rip),%r8; jmp 3f; f@: lea 2f(%rip),%r8; jmp 3f
+			3: push %rbx; jmp *%r8; 1: pop %rbx; ret; 2: pop %rbx; ret`,
+			"0-9: rsp+8; 9-26: rsp+8, 19 rsp+16, 23 rsp+8, 24 rsp+16, 25 rsp+8; 19 to 22 24"},
+		{"addresses from two functions, across calls", `lea 1f(%rip),%r8; call 4f; jmp 3f
+			f@: lea 2f(%rip),%r8; call 4f; jmp 3f; 4: ret; 3: push %rbx; jmp *%r8; 1: pop %rbx; ret; 2: pop %rbx; ret`,
+			"0-14: rsp+8; 14-28: rsp+8; 28-29: rsp+8; 29-37: rsp+8, 30 rsp+16, 34 rsp+8, 35 rsp+16, 36 rsp+8; " +
+				"30 to 33 35"},
 		{"address of the next part", `test %edi,%edi; jz 1f; lea 2f(%rip),%r8; jmp 4f; 1: lea 3f(%rip),%r8; jmp 4f
 			2: ret; 3: ret; 4: push %rbx; pop %rbx; jmp *%r8`, "0-29: rsp+8, 25 rsp+16, 26 rsp+8; 26 to 22 23"},
 	}
@@ -392,6 +411,18 @@ func TestFind(t *testing.T) {
 			source{"call with the frame in " + r, strings.Replace(aligned, "@call", "call *(%rax);", 1), saved})
 	}
 	checkRows(t, assemble(t, sources), sources)
+}
+
+// TestTailCall checks a function to which described code jumps. GCC's CFI does not say that RBP was restored.
+func TestTailCall(t *testing.T) {
+	sources := []source{{"tail call", "push %rbp; xor %ebp,%ebp; pop %rbp; ret; described@: jmp start@",
+		"0-5: rsp+8, 1 rsp+16 fp-16, 4 rsp+8"}}
+	texts := assemble(t, sources)
+	texts[0].Functions = nil
+	texts[0].Row = func(uint64) (row cfi.InferredRow, ok, known bool) {
+		return cfi.InferredRow{Reg: 7, Offset: 8, FP: -16}, true, true
+	}
+	checkRows(t, texts, sources)
 }
 
 // TestStart checks that the entry point has no caller, unless it is called.

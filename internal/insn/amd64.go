@@ -539,9 +539,10 @@ func (d *amd64) oneByte() bool {
 			d.Op, d.Writes = Other, 1<<d.Reg
 		}
 		return true
-	case o == 0xc7 && d.r == 7 && d.rm == rax: // xbegin
-		d.jump(Branch)
-		d.Writes = 1 << rax
+	case o&^1 == 0xc6 && d.r == 7 && d.rm == rax: // xabort, xbegin
+		if d.Writes = 1 << rax; o == 0xc7 {
+			d.jump(Branch)
+		}
 		return !d.short
 	case o == 0xc7:
 		if d.r&7 != 0 {
@@ -552,8 +553,6 @@ func (d *amd64) oneByte() bool {
 			return true
 		}
 		return d.op64(Const, d.rm, None)
-	case o == 0xc6 && d.r == 7 && d.rm == rax: // xabort
-		return true
 	case o == 0xc6:
 		d.writesRM(1)
 		return d.r&7 == 0
