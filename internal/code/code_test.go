@@ -389,13 +389,14 @@ func TestFind(t *testing.T) {
 		{"one of two addresses is unknown",
 			"push %rbx; test %edi,%edi; lea 2f(%rip),%r8; jz 4f; mov %rsi,%r8; 4: jmp *%r8; 2: pop %rbx; ret",
 			"0-18 indirect; 18-20 unreached"},
-		{"addresses from two functions", `lea 1f(%rip),%r8; jmp 3f; f@: lea 2f(%rip),%r8; jmp 3f
-			3: push %rbx; jmp *%r8; 1: pop %rbx; ret; 2: pop %rbx; ret`,
-			"0-9: rsp+8; 9-26: rsp+8, 19 rsp+16, 23 rsp+8, 24 rsp+16, 25 rsp+8; 19 to 22 24"},
-		{"addresses from two functions, across calls", `lea 1f(%rip),%r8; call 4f; jmp 3f
-			f@: lea 2f(%rip),%r8; call 4f; jmp 3f; 4: ret; 3: push %rbx; jmp *%r8; 1: pop %rbx; ret; 2: pop %rbx; ret`,
-			"0-14: rsp+8; 14-28: rsp+8; 28-29: rsp+8; 29-37: rsp+8, 30 rsp+16, 34 rsp+8, 35 rsp+16, 36 rsp+8; " +
-				"30 to 33 35"},
+		{"addresses from three functions", `lea 1f(%rip),%r8; jmp 4f; f@: lea 2f(%rip),%r8; jmp 4f
+			f2@: lea 3f(%rip),%r8; jmp 4f; 4: push %rbx; jmp *%r8; 1: pop %rbx; ret; 2: pop %rbx; ret; 3: pop %rbx; ret`,
+			"0-9: rsp+8; 9-18: rsp+8; 18-37: rsp+8, 28 rsp+16, 32 rsp+8, 33 rsp+16, 34 rsp+8, 35 rsp+16, 36 rsp+8; " +
+				"28 to 31 33 35"},
+		{"address from a function that calls another", `lea 1f(%rip),%r8; call 4f; jmp 3f
+			f@: lea 2f(%rip),%r8; jmp 3f; 4: ret; 3: push %rbx; jmp *%r8; 1: pop %rbx; ret; 2: pop %rbx; ret`,
+			"0-14: rsp+8; 14-23: rsp+8; 23-24: rsp+8; 24-32: rsp+8, 25 rsp+16, 29 rsp+8, 30 rsp+16, 31 rsp+8; " +
+				"25 to 28 30"},
 		{"address of the next part", `test %edi,%edi; jz 1f; lea 2f(%rip),%r8; jmp 4f; 1: lea 3f(%rip),%r8; jmp 4f
 			2: ret; 3: ret; 4: push %rbx; pop %rbx; jmp *%r8`, "0-29: rsp+8, 25 rsp+16, 26 rsp+8; 26 to 22 23"},
 	}
