@@ -310,6 +310,8 @@ func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
 		v = s.address(&in.Mem)
 		if m := &in.Mem; m.Base != insn.None && m.Index != insn.None && m.Scale == 1 {
 			v = w.sum(w.sum(s.reg[m.Base], s.reg[m.Index]), number(m.Disp))
+		} else if m.Index != insn.None && m.Base != insn.None && w.set(s.reg[m.Base]) != nil {
+			v = value{kind: computed}
 		}
 	case insn.Distance:
 		base, c := s.reg[in.Mem.Base], s.reg[in.Mem.Index]

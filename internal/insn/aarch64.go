@@ -184,6 +184,9 @@ func (d *aarch64) register() bool {
 	case plain, extended: // add
 		d.Op, d.Reg, d.Mem.Base, d.Mem.Index, d.Mem.Scale = Address, to, n, m, 1
 		return true
+	case d.word&0xffe00000 == 0x8b200000 && d.bits(10, 3) <= 4: // add with a part of m, or a multiple
+		d.Op, d.Reg, d.Mem.Base, d.Mem.Index = Address, to, n, m
+		return true
 	case subtracts: // sub
 		d.Op, d.Reg, d.Mem.Base, d.Mem.Index, d.Mem.Scale = Distance, to, n, m, 1
 		return true

@@ -304,6 +304,8 @@ func (in *a64) compareOp(got *Inst, pc uint64) error {
 		want.Op, want.Reg, want.Src = Move, reg, second
 	case size == 8 && name == "add" && third != None && second != None && reg != None && len(in.operands) == 3:
 		want.Op, want.Reg, want.Mem = Address, reg, Mem{Base: second, Index: third, Scale: 1}
+	case size == 8 && name == "add" && third != None && second != None && reg != None && got.Op == Address:
+		want.Op, want.Reg, want.Mem = Address, reg, Mem{Base: second, Index: third}
 	case size == 8 && name == "sub" && third != None && second != None && got.Op == Distance:
 		want.Op, want.Reg, want.Mem = Distance, reg, Mem{Base: second, Index: third, Scale: 1}
 		if last != "uxtx" && last != "uxtw" && (reg != stackPointer && second != stackPointer || len(in.operands) > 3) {
