@@ -197,8 +197,9 @@ var correctRows = map[string]string{
 	"notrack":    "sp+8 endbr64 \n targets a \n notrack jmp *%rax \n a: ret",
 	"a function after a frame that ends": "sp+8 push %rbp \n sp+16 -16 ud2 \n fn apart \n f: sp+8 ret \n " +
 		"fn apart \n sp+8 jmp f",
-	"symbol of a label":          "sp+8 push %rbx \n sp+16 f: .type f,@function \n pop %rbx \n sp+8 ret",
-	"past a lock prefix":         "sp+8 push %rbx \n sp+16 je 1f \n lock \n 1: cmpxchg %ecx,(%rdx) \n pop %rbx \n sp+8 ret",
+	"symbol of a label": "sp+8 push %rbx \n sp+16 f: .type f,@function \n pop %rbx \n sp+8 ret",
+	"past a lock prefix": "sp+8 push %rbx \n sp+16 je 1f \n lock \n " +
+		"1: cmpxchg %ecx,(%rdx) \n pop %rbx \n sp+8 ret",
 	"rsp in memory":              rspInMemory + "mov %rbp,%rsp \n pop %rsp \n sp+16 -16 pop %rbp \n sp+8 ret",
 	"rsp in memory, as a number": rspInMemory + "mov (%rbp),%r9 \n mov %r9,%rsp \n sp+16 -16 pop %rbp \n sp+8 ret",
 	"a part before its function": "sp+8 mov %rbp,-24(%rsp) \n ret \n fn apart \n sp+16 1: pop %rbx \n sp+8 ret \n " +

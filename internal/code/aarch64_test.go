@@ -43,7 +43,8 @@ func TestFindA64(t *testing.T) {
 			1: sub sp, sp, #16; add sp, sp, #16; ret; 2: ret; 3: .hword 3b-1b, 3b-2b; f@: ret`,
 			"0-32: sp+0, 20 sp+16, 24 sp+0; 32-36 unreached; 36-40: sp+0; 12 to 16 28"},
 		{"labels after a jump by 2-byte distances", `sub sp, sp, #16; adr x5, 1f; ldrh w3, [x5, w3, uxtw #1]
-			adr x19, g@; add x0, x19, w3, sxth #2; br x0; g@: mov x0, #1; b 2f; 2: add sp, sp, #16; ret; 1: .hword 0, 2`,
+			adr x19, g@; add x0, x19, w3, sxth #2; br x0
+			g@: mov x0, #1; b 2f; 2: add sp, sp, #16; ret; 1: .hword 0, 2`,
 			"0-24 indirect; 24-44 unreached"},
 		{"table of 4 bytes", `adr x5, 3f; ldrsw x3, [x5, w3, uxtw #2]; add x5, x5, x3; br x5
 			1: ret; 2: ret; 3: .word 1b-3b, 2b-3b; f@: ret`, "0-24: sp+0; 24-32 unreached; 32-36: sp+0; 12 to 16 20"},

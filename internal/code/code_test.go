@@ -390,7 +390,8 @@ func TestFind(t *testing.T) {
 			"push %rbx; test %edi,%edi; lea 2f(%rip),%r8; jz 4f; mov %rsi,%r8; 4: jmp *%r8; 2: pop %rbx; ret",
 			"0-18 indirect; 18-20 unreached"},
 		{"addresses from three functions", `lea 1f(%rip),%r8; jmp 4f; f@: lea 2f(%rip),%r8; jmp 4f
-			f2@: lea 3f(%rip),%r8; jmp 4f; 4: push %rbx; jmp *%r8; 1: pop %rbx; ret; 2: pop %rbx; ret; 3: pop %rbx; ret`,
+			f2@: lea 3f(%rip),%r8; jmp 4f; 4: push %rbx; jmp *%r8; 1: pop %rbx; ret; 2: pop %rbx; ret
+			3: pop %rbx; ret`,
 			"0-9: rsp+8; 9-18: rsp+8; 18-37: rsp+8, 28 rsp+16, 32 rsp+8, 33 rsp+16, 34 rsp+8, 35 rsp+16, 36 rsp+8; " +
 				"28 to 31 33 35"},
 		{"address from a function that calls another", `lea 1f(%rip),%r8; call 4f; jmp 3f
