@@ -142,6 +142,7 @@ func addSymbols(f *elffile.File, text *code.Text) error {
 	text.NoReturn = map[uint64]bool{}
 	text.Resume = map[uint64]bool{}
 	imported, resumes := map[uint32]bool{}, map[uint32]bool{} // functions that do not return, by index in .dynsym
+	exported, returns := map[uint32]uint64{}, map[uint32]bool{}
 	for _, table := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 		err := f.NamedSymbols(table, func(s elffile.Symbol, name []byte) {
 			t, local := elf.ST_TYPE(s.Info), elf.ST_BIND(s.Info) == elf.STB_LOCAL // .cold parts have local symbols
@@ -151,6 +152,12 @@ func addSymbols(f *elffile.File, text *code.Text) error {
 				text.Entries = append(text.Entries, s.Value)
 			case !local:
 				text.Functions = append(text.Functions, s.Value)
+			}
+			if table == elf.SHT_DYNSYM && s.Section != 0 && t == elf.STT_FUNC {
+				exported[s.Index] = s.Value
+			}
+			if table == elf.SHT_DYNSYM && s.Section == 0 && returnsAlways(name) {
+				returns[s.Index] = true
 			}
 			resume := bytes.HasPrefix(name, []byte("_Unwind_Resume\x00"))
 			if doesNotReturn(name, local) {
@@ -170,10 +177,21 @@ func addSymbols(f *elffile.File, text *code.Text) error {
 			return err
 		}
 	}
-	if err := addRelocated(f, resumes, text.Resume); err != nil {
-		return err
-	}
-	return addRelocated(f, imported, text.NoReturn)
+	text.Words, text.Returns = map[uint64]uint64{}, map[uint64]bool{}
+	return eachRelocated(f, func(word uint64, symbol uint32) {
+		if imported[symbol] {
+			text.NoReturn[word] = true
+		}
+		if resumes[symbol] {
+			text.Resume[word] = true
+		}
+		if returns[symbol] {
+			text.Returns[word] = true
+		}
+		if to, ok := exported[symbol]; ok {
+			text.Words[word] = to
+		}
+	})
 }
 
 // findShare is the share of the time that the analysis takes. The proof takes the rest.

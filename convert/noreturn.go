@@ -28,6 +28,31 @@ const maxNeverReturn = 64
 // ordinary lists the names in neverReturn that programs also give to functions of their own.
 var ordinary = map[string]bool{"err": true, "errx": true, "verr": true, "verrx": true}
 
+// alwaysReturn lists functions that return, although many calls of them are followed by one that does not. Members of
+// classes in namespace std return, too.
+var alwaysReturn = map[string]bool{
+	"__cxa_allocate_exception": true, "__cxa_init_primary_exception": true, "__cxa_free_exception": true,
+	"__cxa_begin_catch": true, "__cxa_end_catch": true, "__cxa_atexit": true, "atexit": true,
+	"_Znwm": true, "_Znam": true, "_ZdlPv": true, "_ZdlPvm": true, "_ZdaPv": true, "_ZdaPvm": true,
+	"malloc": true, "calloc": true, "realloc": true, "free": true, "strlen": true, "memcpy": true, "memset": true,
+	"printf": true, "fprintf": true, "vfprintf": true, "sprintf": true, "snprintf": true, "vsnprintf": true,
+	"__printf_chk": true, "__fprintf_chk": true, "__vfprintf_chk": true, "__sprintf_chk": true,
+	"__snprintf_chk": true, "__vsnprintf_chk": true, "puts": true, "fputs": true, "fputc": true, "putc": true,
+	"putchar": true, "fwrite": true, "fflush": true, "perror": true, "syslog": true, "__syslog_chk": true,
+	"strerror": true, "__errno_location": true, "gettext": true, "dgettext": true, "dcgettext": true,
+	"setlocale": true, "textdomain": true, "bindtextdomain": true, "signal": true, "sigaction": true,
+	"sigprocmask": true, "sigemptyset": true, "getenv": true, "getpid": true, "close": true, "time": true,
+}
+
+// returnsAlways reports whether b starts with the name of a global function that returns.
+func returnsAlways(b []byte) bool {
+	b = b[:min(len(b), maxNeverReturn)]
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	return alwaysReturn[string(b)] || bytes.HasPrefix(b, []byte("_ZNSt"))
+}
+
 // doesNotReturn reports whether b starts with the name of a function that does not return: a name in neverReturn, or
 // std::__throw_* in libstdc++. The symbol is local or global.
 func doesNotReturn(b []byte, local bool) bool {
@@ -42,18 +67,17 @@ func doesNotReturn(b []byte, local bool) bool {
 	return std && bytes.HasPrefix(bytes.TrimLeft(rest, "0123456789"), []byte("__throw_"))
 }
 
-// addRelocated adds the address of each word that a relocation sets to the address of one of the given functions.
-// Functions are given by their indexes in .dynsym.
-func addRelocated(f *elffile.File, functions map[uint32]bool, addrs map[uint64]bool) error {
+// eachRelocated calls fn for each word that a relocation sets, with the index of the relocation's symbol in .dynsym.
+func eachRelocated(f *elffile.File, fn func(word uint64, symbol uint32)) error {
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if elf.SectionType(s.Type) != elf.SHT_RELA || !s.Alloc() || len(functions) == 0 {
+		if elf.SectionType(s.Type) != elf.SHT_RELA || !s.Alloc() {
 			continue
 		}
 		err := f.ReadTable("section "+s.Name, s.Off, s.Size, elffile.RelaSize, func(rela []byte, _ uint64) error {
 			for ; len(rela) >= elffile.RelaSize; rela = rela[elffile.RelaSize:] {
-				if functions[uint32(f.Order.Uint64(rela[elffile.RelaInfo:])>>32)] {
-					addrs[f.Order.Uint64(rela)] = true
+				if symbol := uint32(f.Order.Uint64(rela[elffile.RelaInfo:]) >> 32); symbol != 0 {
+					fn(f.Order.Uint64(rela), symbol)
 				}
 			}
 			return nil

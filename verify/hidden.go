@@ -88,6 +88,9 @@ func (c *comparison) visit(fn int, pc uint64, r *cfi.InferredRow) {
 		}
 	}
 	c.frame.refine(r)
+	if m := c.machine; m.registers[r.Reg] != m.sp && m.registers[r.Reg] != m.fp { // in a loop that changes SP
+		c.frame.known &^= 1 << m.sp
+	}
 	c.compareTo(pc, pc+c.size, r)
 	c.at = pc + c.size
 	if c.skips {

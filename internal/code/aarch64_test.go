@@ -38,6 +38,9 @@ func TestFindA64(t *testing.T) {
 		{"SVE", ".arch armv8-a+sve; addvl sp, sp, #-1; ret", "0-1 overlap; 1-8 unreached"},
 		{"tail call", "stp x29, x30, [sp, #-16]!; ldp x29, x30, [sp], #16; b f@; f@: ret",
 			"0-12: sp+0, 4 sp+16 fp-16 ra-8 kept, 8 sp+0; 12-16: sp+0"},
+		{"call that does not return, before another function", `stp x29, x30, [sp, #-16]!; cbz x0, 1f
+			ldp x29, x30, [sp], #16; ret; 1: blr x1; stp x29, x30, [sp, #-16]!; 2: b 2b`,
+			"0-20: sp+0, 4 sp+16 fp-16 ra-8 kept, 12 sp+0, 16 sp+16 fp-16 ra-8 kept; 20-28 unreached"},
 		{"address of a page", ".inst 0x90000000; add x0, x0, #12; ret; 1: ret", "0-12: sp+0; 12-16: sp+0"},
 		{"table before which the code is", `adr x5, 3f; ldrh w3, [x5, w3, uxtw #1]; sub x5, x5, w3, uxtw; br x5
 			1: sub sp, sp, #16; add sp, sp, #16; ret; 2: ret; 3: .hword 3b-1b, 3b-2b; f@: ret`,

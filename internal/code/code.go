@@ -49,6 +49,10 @@ type Text struct {
 	Pointers func(f func(addr uint64)) error
 	// NoReturn holds the addresses of functions that do not return, and of words that contain such an address (GOT).
 	NoReturn map[uint64]bool
+	// Words holds the functions whose addresses the loader writes to words (GOT), by address of the word.
+	Words map[uint64]uint64
+	// Returns holds such words with the addresses of other files' functions that always return.
+	Returns map[uint64]bool
 	// Resume holds those addresses in NoReturn that belong to _Unwind_Resume, which only landing pads call.
 	Resume map[uint64]bool
 	// Step is called with the number of bytes analysed so far, which is at most the size of the gaps. If it returns an

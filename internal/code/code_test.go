@@ -243,6 +243,21 @@ func TestFind(t *testing.T) {
 			data@: n@: .quad 0`, "0-11: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16; 11-17 unreached"},
 		{"call that does not return, before a landing pad", `push %rbx; jz 1f; pop %rbx; ret; 1: call *(%rax); nop
 			mov %rax,%rdi; call *r@(%rip); data@: r@: .quad 0`, "0-17 runs-on"},
+		{"call that does not return, before a function that does not return", `push %rbx; jz 1f; pop %rbx; ret
+			1: call *(%rax); push %rbx; mov %rdi,%rbx; call *n@(%rip); data@: n@: .quad 0`,
+			"0-7: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16; 7-17 unreached"},
+		{"function that is not seen to return", `push %rbx; jz 1f; pop %rbx; ret; 1: call 9f; mov %rdi,%rsi
+			call *n@(%rip); described@: 9: nop; data@: n@: .quad 0`,
+			"0-10: rsp+8, 1 rsp+16, 4 rsp+8, 5 rsp+16; 10-19 unreached"},
+		{"function that is seen to return", `push %rbx; jz 1f; call 9f; call 9f; pop %rbx; ret; 1: call 9f
+			mov %rdi,%rsi; call *n@(%rip); described@: 9: nop; data@: n@: .quad 0`,
+			"0-29: rsp+8, 1 rsp+16, 14 rsp+8, 15 rsp+16"},
+		{"call of the next function", "push %rbx; call 1f; 1: push %rbx; mov %rdi,%rsi; call *n@(%rip); data@: n@: .quad 0",
+			"0-16 overlap"},
+		{"label in a frame", "ret; g@: push %rbx; pop %rbx; call 9f; jmp *(%rbx); described@: 9: nop",
+			"0-1: rsp+8; 1-10 not-called"},
+		{"label that jumps to code without rows", "jz 1f; push %rbx; 1: nop; ret; g@: push %rbx; pop %rbx; jmp 1b",
+			"0-5 unknown-stack; 5-9 unbalanced"},
 		{"by a stub", "push %rbx; call f@; pop %rbx; ret; f@: endbr64; jmp *n@(%rip); data@: n@: .quad 0",
 			"0-6: rsp+8, 1 rsp+16; 6-8 unreached; 8-18: rsp+8"},
 		{"by a stub in other code",
@@ -342,6 +357,8 @@ func TestFind(t *testing.T) {
 			"2b-at@, 0", "0-11: rsp+8, 9 rsp+16, 10 rsp+8; 0 to 7 8"},
 		{"address from a table of 8 bytes", `lea data@(%rip),%rdx; mov (%rdx,%rax,8),%rax; jmp *%rax; 1: ret; 2: ret
 			data@: .quad 0, 1b-at@, 2b-at@`, "0-15: rsp+8; 11 to 13 14"},
+		{"table of functions", "jmp *(data@-at@)(,%rax,8); f@: ret; 2: push %rbx; pop %rbx; ret; data@: .quad " +
+			"f@-at@, 2b-at@", "0-7 not-called; 7-8: rsp+8; 8-11 unreached"},
 		{"table of 4 bytes", `lea data@(%rip),%rdx
 			movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax; 1: ret; 2: ret; nop
 			data@: .long 1b-data@, 2b-data@, -1`, "0-18: rsp+8; 18-19 unreached; 14 to 16 17"},

@@ -30,6 +30,7 @@ type finder struct {
 
 	analysed uint64             // size of all functions found so far in bytes
 	searches map[uint64]*search // keyed by function entry
+	endsHere map[uint64]bool    // doubtful calls, which are taken not to return
 }
 
 // A described is a jump from described code, at from, to code in a gap.
@@ -47,7 +48,7 @@ const (
 
 func newFinder(t *Text) *finder {
 	f := &finder{Text: t, machine: machineOf(t.Machine), searches: map[uint64]*search{}, entries: map[uint64]*body{},
-		owner: map[uint64]*body{}, tried: map[uint64]bool{}}
+		owner: map[uint64]*body{}, tried: map[uint64]bool{}, endsHere: map[uint64]bool{}}
 	f.at = &region{Gap: &Gap{}}
 	f.regions = make([]region, len(t.Gaps))
 	for i := range t.Gaps {
@@ -123,7 +124,9 @@ func (f *finder) find() error {
 			}
 		}
 	}
+	w.resolve()
 	w.settle()
+	w.resolve()
 	return w.err
 }
 

@@ -27,6 +27,9 @@ type body struct {
 	pieces   []piece             // the same with rows, if odd is 0
 	tables   map[uint64][]uint64 // targets of indirect jumps
 	stops    []uint64            // calls that do not return
+
+	confirmed []uint64 // keys of functions that return from a call
+	doubts    []doubt
 }
 
 // An arrival is a state with which control reaches an address from outside of a function.
@@ -61,7 +64,7 @@ type piece struct {
 }
 
 func (b *body) refuse(why Reason) {
-	b.odd, b.pieces, b.tables, b.stops = why, nil, nil, nil
+	b.odd, b.pieces, b.tables, b.stops, b.confirmed, b.doubts = why, nil, nil, nil, nil, nil
 }
 
 // A block is code that is entered only at its start. It ends with a jump or a return, or before the next block.
@@ -322,17 +325,17 @@ func (x *execution) stop(uint64)    {}
 type way uint8
 
 const (
-	within  way = iota // to a block of the same function
-	tail               // to the entry of a function
-	across             // into another function
-	outside            // to other code
+	within way = iota // to a block of the same function
+	tail              // to the entry of a function
+	across            // into another function
+	beyond            // to other code
 )
 
 // goes returns where control goes if it reaches pc.
 func (w *flow) goes(pc uint64) way {
 	m := w.mark(pc)
 	if m == nil {
-		return outside
+		return beyond
 	}
 	if *m&function != 0 || *m&enters != 0 && w.state.isEntry() && w.entries[pc] != nil {
 		return tail
@@ -449,7 +452,7 @@ func (w *flow) walk(i int, v visitor) {
 				break
 			}
 			e := w.effectOf(in)
-			if e.noReturn || w.stops[pc] || !w.goesOn(in, pc) {
+			if e.noReturn || w.stops[pc] || w.endsHere[pc] || !w.goesOn(in, pc) {
 				v.stop(pc)
 				return
 			}

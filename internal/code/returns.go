@@ -6,6 +6,7 @@ import "cfi2sframe/internal/insn"
 // and calls to it end a block.
 type search struct {
 	returns bool
+	final   bool
 	passed  map[uint64]bool // visited jumps and calls
 	waiting []path          // paths that continue if the function returns
 }
@@ -15,15 +16,35 @@ type path struct{ entry, pc uint64 }
 
 // goesOn reports whether control can reach the instruction after a call.
 func (f *finder) goesOn(in *insn.Inst, pc uint64) bool {
-	switch next := pc + uint64(in.Size); {
-	case in.Target != next && f.leadsTo(in, f.NoReturn):
+	if in.Target != pc+uint64(in.Size) && f.leadsTo(in, f.NoReturn) {
 		return false
-	case in.Op != insn.Call || in.Target == next || !f.isCode(in.Target):
-		return true
 	}
-	s, known := f.searches[in.Target]
+	to := f.callee(in, pc)
+	return to == 0 || f.returnsFrom(to)
+}
+
+// callee returns the function in a gap that an instruction calls, directly or by the address in a word of memory; or 0.
+func (f *finder) callee(in *insn.Inst, pc uint64) uint64 {
+	to := in.Target
+	switch {
+	case in.Op == insn.CallMem && in.Mem.Relative:
+		to = f.Words[uint64(in.Mem.Disp)]
+	case in.Op != insn.Call || to == pc+uint64(in.Size):
+		return 0
+	case !f.isCode(to):
+		to = f.Words[f.wordOf(to)]
+	}
+	if !f.isCode(to) {
+		return 0
+	}
+	return to
+}
+
+// returnsFrom reports whether a path leads from pc to a return.
+func (f *finder) returnsFrom(pc uint64) bool {
+	s, known := f.searches[pc]
 	if !known {
-		s = f.search(in.Target)
+		s = f.search(pc)
 	}
 	return s.returns
 }
@@ -41,19 +62,32 @@ func (f *finder) leadsTo(in *insn.Inst, functions map[uint64]bool) bool {
 
 // isOneOf reports whether pc is one of the given functions, or that of a PLT stub for one of them.
 func (f *finder) isOneOf(pc uint64, functions map[uint64]bool) bool {
-	const most = 3 // instructions of a stub, such as a landing pad and a jump
 	if len(functions) == 0 || functions[pc] || f.isCode(pc) {
 		return functions[pc]
 	}
+	return functions[f.wordOf(pc)]
+}
+
+// wordOf returns the address of the word to whose value the PLT stub at pc jumps, or 0.
+func (f *finder) wordOf(pc uint64) uint64 {
+	const most = 3 // instructions of a stub, such as a landing pad and a jump
 	code := f.Data(pc, 32)
+	page, base := int64(0), insn.Reg(insn.None)
 	for range most {
 		in, ok := f.machine.decode(code, pc)
-		if !ok || in.Op != insn.Other {
-			return ok && in.Op == insn.JumpMem && f.leadsTo(&in, functions)
+		switch {
+		case ok && in.Op == insn.JumpMem && in.Mem.Relative:
+			return uint64(in.Mem.Disp)
+		case ok && in.Op == insn.Page:
+			page, base = in.Imm, in.Reg
+		case ok && in.Op == insn.Load && in.Mem.Base == base && base != insn.None:
+			return uint64(page + in.Mem.Disp)
+		case !ok || in.Op != insn.Other && in.Op != insn.Nop:
+			return 0
 		}
 		code, pc = code[in.Size:], pc+uint64(in.Size)
 	}
-	return false
+	return 0
 }
 
 // endsAt reports whether a function starts at pc, and only padding is between it and the address after a call: the call
@@ -91,6 +125,10 @@ func (f *finder) search(entry uint64) *search {
 				s.returns = true
 				break
 			}
+			if known := f.searches[pc]; in.Op.Calls() && known != nil && known.final {
+				s.returns = known.returns
+				break
+			}
 			switch in.Op {
 			case insn.Branch, insn.Jump, insn.Call, insn.CallMem:
 				on = !s.passed[pc]
@@ -107,10 +145,11 @@ func (f *finder) search(entry uint64) *search {
 			case in.Op == insn.Jump:
 				s.returns = !f.isCode(in.Target)
 				next = in.Target
-			case in.Op == insn.Call && in.Target != next && f.isCode(in.Target):
-				callee := f.searches[in.Target]
+			case f.callee(&in, pc) != 0:
+				to := f.callee(&in, pc)
+				callee := f.searches[to]
 				if callee == nil {
-					callee = begin(in.Target)
+					callee = begin(to)
 				}
 				if on = callee.returns; !on {
 					callee.waiting = append(callee.waiting, path{p.entry, next})
@@ -130,5 +169,6 @@ func (f *finder) search(entry uint64) *search {
 			s.passed, s.waiting = nil, nil
 		}
 	}
+	first.final = true
 	return first
 }

@@ -22,7 +22,12 @@ type judgment struct {
 	unknown  bool // bytes that are not instructions
 	saves    bool // a callee-saved register, or the return address
 	suspects []uint64
+	aligned  []uint64 // calls at which SP is a multiple of 16, as in most functions of compilers
+	starts   []uint64 // instructions that would be odd here, but not in another function
 	cross    []arrival
+	block    int // current block
+	sites    []site
+	edges    []edge
 }
 
 // record walks through all blocks once more, and records what they mean for the function and others. If ok is false,
@@ -37,7 +42,7 @@ func (w *flow) record(ok bool) {
 	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(w.blocks[i].pc, w.blocks[j].pc) })
 	for _, i := range order {
 		t := &w.blocks[i]
-		if ok {
+		if x.block = i; ok {
 			w.walk(i, x)
 		}
 		if n := len(b.spans); n > 0 && b.spans[n-1].End == t.pc {
@@ -58,6 +63,10 @@ func (w *flow) record(ok bool) {
 				w.questions = append(w.questions, pc)
 			}
 		}
+	}
+	x.findStarts()
+	if b.trust > firm && !b.evident && len(x.starts) > 0 && len(x.aligned) == 0 { // a label
+		x.isOdd(NotCalled)
 	}
 	w.questions = slices.DeleteFunc(w.questions, func(pc uint64) bool { return w.stops[pc] })
 	if len(w.questions) > 0 && ok {
@@ -87,6 +96,7 @@ func (x *judgment) conclude() {
 		b.labels = nil
 	}
 	if b.odd == 0 {
+		x.doubt()
 		b.stops = slices.Sorted(maps.Keys(x.stops))
 		b.tables = map[uint64][]uint64{}
 		for pc, t := range x.tables {
@@ -175,17 +185,25 @@ func (x *judgment) each(pc uint64, in *insn.Inst) {
 	next := pc + uint64(in.Size)
 	x.addRow(pc, next, row)
 	switch in.Op {
-	case insn.Call:
-		if in.Target != next && x.isCode(in.Target) {
+	case insn.Call, insn.CallReg, insn.CallMem:
+		if in.Op == insn.Call && in.Target == next && x.machine.ra == insn.None {
+			if after, _ := x.decodeAt(next); after.Op != insn.Pop { // not a way to get the address, but a function
+				x.isOdd(Overlap)
+			}
+		}
+		if in.Op == insn.Call && in.Target != next && x.isCode(in.Target) {
 			x.body.callees = append(x.body.callees, callee{to: in.Target, assumed: x.effectOf(in)})
 		}
 		x.suspect(pc, next)
+		x.align(pc)
+		x.sites = append(x.sites, site{pc, x.block, x.keyOf(in, pc)})
 	case insn.Push, insn.Store:
 		v := s.get(in.Src)
+		if ra := x.machine.ra; ra != insn.None && (in.Src == ra || in.Pair == ra) && s.reg[ra].kind == unknown {
+			x.starts = append(x.starts, pc)
+		}
 		saved := v.kind == entryValue && x.machine.convention.lost>>v.reg&1 == 0
 		x.saves = x.saves || saved && in.Op == insn.Push || v == x.machine.back
-	case insn.CallReg, insn.CallMem:
-		x.suspect(pc, next)
 	case insn.Address:
 		if a := s.address(&in.Mem); a.kind == constant && x.isCode(uint64(int64(a.off))) {
 			x.body.labels = append(x.body.labels, uint64(int64(a.off)))
@@ -205,6 +223,40 @@ func (x *judgment) suspect(pc, next uint64) {
 	}
 }
 
+// align notes whether SP is a multiple of 16 at a call.
+func (x *judgment) align(pc uint64) {
+	sp := x.state.reg[x.machine.sp]
+	switch {
+	case sp.kind != frame:
+	case sp.off%16 != 0:
+		x.starts = append(x.starts, pc)
+	default:
+		x.aligned = append(x.aligned, pc)
+	}
+}
+
+// findStarts looks for another function after a call that does not return. No return shows that its stack depth is
+// different; but its calls are at an SP that is not a multiple of 16, or it saves the return address of its caller.
+func (x *judgment) findStarts() {
+	if len(x.starts) == 0 {
+		return
+	}
+	var calls, starts []uint64
+	for _, pc := range slices.Backward(x.aligned) {
+		if !x.returnsFrom(pc) {
+			calls = append(calls, pc)
+		}
+	}
+	for _, pc := range slices.Backward(x.starts) {
+		if !x.returnsFrom(pc) {
+			starts = append(starts, pc)
+		}
+	}
+	if len(starts) > 0 {
+		x.questions = append(x.questions, calls...)
+	}
+}
+
 func (x *judgment) to(pc uint64) {
 	call := x.fallsFrom(pc)
 	way := x.goes(pc)
@@ -212,10 +264,11 @@ func (x *judgment) to(pc uint64) {
 		x.questions = append(x.questions, call)
 		return
 	}
+	x.addEdge(pc, way == within)
 	switch way {
 	case tail:
 		x.leave(pc, x.machine.convention)
-	case outside:
+	case beyond:
 		x.leaveTo(pc)
 	case across:
 		x.returns = true
@@ -269,6 +322,7 @@ func (x *judgment) leaveTo(pc uint64) {
 }
 
 func (x *judgment) out(in *insn.Inst) {
+	x.addEdge(0, false)
 	x.returns = true
 	s := &x.state
 	sp := s.reg[x.machine.sp]
@@ -355,9 +409,23 @@ func (f *finder) evidence() {
 	}
 }
 
+// lacksRows reports whether a callee is entered in the middle, and has no rows.
+func (f *finder) lacksRows(c callee) bool {
+	to := f.entries[c.to]
+	return c.way == across && (to == nil || to.odd != 0)
+}
+
 // claim returns the rows of all functions that have some, and the other code.
 func (f *finder) claim() (*cfi.Inference, []Refusal) {
 	f.evidence()
+	for more := true; more; { // nothing shows that jumps into code without rows are right
+		more = false
+		for _, b := range f.bodies {
+			if b.odd == 0 && b.trust > firm && slices.ContainsFunc(b.callees, f.lacksRows) {
+				b.odd, more = Unbalanced, true
+			}
+		}
+	}
 	slices.SortStableFunc(f.bodies, byAddress)
 	inf := &cfi.Inference{Jumps: map[uint64][]uint64{}, NoReturn: map[uint64]bool{}, From: map[uint64]uint64{}}
 	refused := f.unmarked(Unreached)

@@ -56,6 +56,9 @@ func (w *flow) targets(pc uint64, v value) (out, first []uint64) {
 			if len(out) == 0 { // if indexes start at i, references to the next table are i entries too low
 				end = min(end+i*size, len(b))
 			}
+			if size == 8 && w.goes(to) == tail { // a table of functions, after which other tables follow
+				return nil, nil
+			}
 			if out = append(out, to); i < maxFirst {
 				first = append(first, to)
 			}
