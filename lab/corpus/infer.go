@@ -3,6 +3,7 @@ package corpus
 import (
 	"context"
 	_ "embed"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -120,24 +121,33 @@ func (x *finding) isFlaw() bool {
 }
 
 // isLate reports whether CFI changes a few bytes too late, as in programs built by clang: the CFA differs by exactly
-// what the preceding push, add or sub moves the stack pointer.
+// what the preceding push, add or sub moves the stack pointer or, on aarch64, only up to the instruction that sets x29.
 func (x *finding) isLate() bool {
 	var known, found int
-	before, err := hex.DecodeString(x.code[:2*codeBefore])
-	const format = "CFA is rsp%d according to CFI, but rsp%d according to the instructions"
-	_, failed := fmt.Sscanf(x.What, format, &known, &found)
+	code, err := hex.DecodeString(x.code)
+	size := int(x.End - x.Begin)
 	const most = 16 // bytes
-	if err != nil || failed != nil || x.End-x.Begin > most {
+	if err != nil || size > most {
 		return false
 	}
-	number := int(int8(before[2]))
+	const a64 = "CFA is sp+0 according to CFI, but sp+%d according to the instructions"
+	if _, err := fmt.Sscanf(x.What, a64, &found); err == nil && size%4 == 0 && codeBefore+size <= len(code) {
+		last := binary.LittleEndian.Uint32(code[codeBefore+size-4:])
+		return last&^(0xfff<<10) == 0x910003fd // add x29, sp, #number
+	}
+	const format = "CFA is rsp%d according to CFI, but rsp%d according to the instructions"
+	if _, err := fmt.Sscanf(x.What, format, &known, &found); err != nil {
+		return false
+	}
+	number := int(int8(code[2]))
 	switch {
-	case before[0] == 0x83 && before[1] == 0xc4: // add
+	case code[0] == 0x83 && code[1] == 0xc4: // add
 		return found-known == -number
-	case before[0] == 0x83 && before[1] == 0xec: // sub
+	case code[0] == 0x83 && code[1] == 0xec: // sub
 		return found-known == number
 	}
-	return before[2]&0xf8 == 0x50 && found-known == 8 // push
+	push := code[2]&0xf8 == 0x50 || code[1] == 0x6a || code[0] == 0x74 && code[1] == 0x24 // a register, number, (%rsp)
+	return push && found-known == 8
 }
 
 // codeBefore and codeSize are the numbers of bytes in a finding's code: before its start, and in total.

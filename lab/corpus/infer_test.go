@@ -42,6 +42,7 @@ func TestFlaws(t *testing.T) {
 	code, what, _ := strings.Cut(strings.Split(flaws, "\n")[1], " ")
 	const late = "CFA is rsp+48 according to CFI, but rsp+40 according to the instructions"
 	const later = "CFA is rsp+48 according to CFI, but rsp+56 according to the instructions"
+	const early = "CFA is sp+0 according to CFI, but sp+48 according to the instructions"
 	for _, tt := range []struct {
 		code, what string
 		want       bool
@@ -49,14 +50,16 @@ func TestFlaws(t *testing.T) {
 		{code, what, true}, {code[:30] + "66", what, false}, {"90" + code[2:], what, false}, {code, what + "0", false},
 		{"83c4084c39ff74", late, true}, {"83c4104c39ff74", late, false}, {"83ec084c39ff74", later, true},
 		{"83ec084c39ff74", late, false}, {"0041545b5c5d5e", later, true}, {"0041545b5c5d5e", late, false},
+		{"74244041545b5c5d5e", later, true}, {"006a0841545b5c5d5e", later, true}, {"7424404154", late, false},
+		{"c300d1fd7b02a9fd830091a90700d163", early, true}, {"c300d1fd7b02a9e00307aaa90700d163", early, false},
 		{"83c408", "FP is in rbp according to CFI, but at CFA-16 according to the instructions", false},
 		{"909090", "RA is at CFA-8 according to CFI, but undefined according to the instructions", true},
 	} {
-		x := finding{convert.Contradiction{Begin: 8, End: 24, What: tt.what}, tt.code}
+		x := finding{convert.Contradiction{Begin: 8, End: 16, What: tt.what}, tt.code}
 		if x.isFlaw() != tt.want {
 			t.Errorf("%s %s: excused %t", tt.code, tt.what, !tt.want)
 		}
-		if x.End += 9; x.isLate() {
+		if x.End += 17; x.isLate() {
 			t.Errorf("%s %s: excused in %d bytes", tt.code, tt.what, x.End-x.Begin)
 		}
 	}
