@@ -29,8 +29,8 @@ func TestCompare(t *testing.T) {
 			"pop %rbp \n .cfi_def_cfa 7,8 \n sp+8 ret \n .cfi_endproc",
 			Agreement{Described: 13, Inferred: 13, ByRegister: 5, ByValue: 8, FP: 13}},
 		"CFA in a loop that probes the stack": {".cfi_startproc \n sp+8 lea -8192(%rsp),%r11 \n " +
-			".cfi_def_cfa 11,8200 \n r11+8200 1: sub $4096,%rsp \n cmp %r11,%rsp \n jne 1b \n .cfi_def_cfa 7,8200 \n nop \n " +
-			"lea 8192(%r11),%rsp \n .cfi_def_cfa 7,8 \n sp+8 ret \n .cfi_endproc",
+			".cfi_def_cfa 11,8200 \n r11+8200 1: sub $4096,%rsp \n cmp %r11,%rsp \n jne 1b \n " +
+			".cfi_def_cfa 7,8200 \n nop \n lea 8192(%r11),%rsp \n .cfi_def_cfa 7,8 \n sp+8 ret \n .cfi_endproc",
 			Agreement{Described: 29, Inferred: 29, ByRegister: 21, FP: 21}},
 		"CFA differs by value": {".cfi_startproc \n sp+8 push %rbp \n .cfi_def_cfa_offset 16 \n .cfi_offset 6,-16 \n " +
 			"sp+16 -16 mov %rsp,%rbp \n .cfi_def_cfa 6,24 \n nop \n pop %rbp \n .cfi_def_cfa 7,8 \n sp+8 ret \n " +

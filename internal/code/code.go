@@ -8,7 +8,7 @@
 //   - flow.go follows a function from its entries, block by block, until the states at the starts of its blocks no
 //     longer change. state.go defines states, marks.go the marks of reached code, and tables.go reads jump tables.
 //   - rows.go records the rows of a function, its calls, and its effects: the registers that it changes, whether it
-//     returns, and with which SP. returns.go determines which functions never return.
+//     returns, and with which SP. returns.go determines which functions never return, doubts.go which calls may not.
 //   - find.go analyses callers again if a callee keeps less than the convention demands.
 //
 // A function has rows only if there is evidence that it is one (a direct call, or a path to a return at the depth of

@@ -56,7 +56,7 @@ func (x *judgment) addEdge(pc uint64, within bool) {
 // doubt sorts the calls of a function by whether a path leads from them out of the function.
 func (x *judgment) doubt() {
 	last := make([]uint64, x.num) // last address in a block from which a path leads out of the function
-	for more := true; more; {
+	for pass, more := 0, true; more && pass < maxPasses; pass++ {
 		more = false
 		for _, e := range slices.Backward(x.edges) {
 			if (e.to == outside || last[e.to] != 0) && e.pc > last[e.from] {
@@ -97,10 +97,14 @@ func (f *finder) isDoubtful() func(key uint64) bool {
 	}
 }
 
-// resolve ends functions at doubtful calls.
-func (w *flow) resolve() {
-	for more := true; more; w.run() {
-		more = false
+// maxPasses bounds the number of passes through the edges of a function, or through all functions. Few are needed in
+// real code. Calls that need more stay doubtful.
+const maxPasses = 16
+
+// resolve ends functions at doubtful calls, and reports whether there are any.
+func (w *flow) resolve() (found bool) {
+	for range maxPasses {
+		more := false
 		doubtful := w.isDoubtful()
 		for _, b := range w.bodies {
 			for _, d := range b.doubts {
@@ -109,6 +113,22 @@ func (w *flow) resolve() {
 					w.again(b)
 				}
 			}
+		}
+		if !more {
+			break
+		}
+		found = true
+		w.run()
+	}
+	return found
+}
+
+// refuseDoubtful refuses the functions that still have doubtful calls.
+func (w *flow) refuseDoubtful() {
+	doubtful := w.isDoubtful()
+	for _, b := range w.bodies {
+		if b.odd == 0 && slices.ContainsFunc(b.doubts, func(d doubt) bool { return doubtful(d.key) }) {
+			b.refuse(TooComplex)
 		}
 	}
 }

@@ -126,7 +126,10 @@ func (f *finder) find() error {
 	}
 	w.resolve()
 	w.settle()
-	w.resolve()
+	if w.resolve() {
+		w.settle()
+	}
+	w.refuseDoubtful()
 	return w.err
 }
 
