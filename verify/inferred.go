@@ -698,12 +698,25 @@ func (w *walk) step(fn int, pc uint64, r *cfi.InferredRow) {
 	case flowReturn:
 		w.exit(fn, pc, r)
 		w.at = 0
+	case flowBreakpoint:
+		if !w.goesOn(fn, pc+w.size) {
+			w.at = 0
+		}
 	case flowTrap:
 		w.at = 0
 	default:
 		w.refuse(fn, pc, "instruction with an unknown effect on the stack")
 		w.at = 0
 	}
+}
+
+// goesOn reports whether control must go from a breakpoint to the next instruction, because nothing else leads there.
+func (w *walk) goesOn(fn int, next uint64) bool {
+	if next >= w.Functions[fn].End || w.isEntry(w.row(fn, next)) {
+		return false
+	}
+	word, mask := w.bit(fn, next)
+	return w.aimed[word]&mask == 0
 }
 
 // jump checks a jump to an address.

@@ -175,6 +175,7 @@ var correctRows = map[string]string{
 	"exit":                   "sp+8 push %rbx \n sp+16 mov $60,%eax \n stops syscall \n gap \n nop",
 	"no return": "sp+8 push %rbx \n sp+16 test %edi,%edi \n jne 1f \n pop %rbx \n sp+8 je 2f \n stops call *%rax \n " +
 		"sp+16 1: pop %rbx \n sp+8 2: ret",
+	"breakpoint":    "sp+8 push %rbx \n sp+16 je 1f \n pop %rbx \n sp+8 ret \n sp+16 1: int3 \n ud2",
 	"two parts":     "sp+8 push %rbx \n sp+16 jmp 1f \n gap \n int3 \n fn \n sp+16 1: pop %rbx \n sp+8 ret",
 	"falls through": "sp+8 push %rbx \n fn \n sp+16 pop %rbx \n sp+8 ret",
 	"a private callee that loses rbp": "sp+8 push %rbp \n sp+16 -16 call 1f \n pop %rbp \n sp+8 ret \n fn apart \n" +
@@ -277,6 +278,7 @@ func TestCodeWrong(t *testing.T) {
 		"a misaligned target":  {"sp+8 je 1f+1 \n 1: mov $1,%eax \n ret", "jump into the middle of an instruction"},
 		"a target in the gap": {"sp+8 push %rbx \n sp+16 targets a \n jmp *%rbx \n gap \n " +
 			"a: ret", "exit with a different stack pointer"},
+		"a breakpoint": {"sp+8 push %rbx \n sp+16 int3 \n sp+24 pop %rbx \n sp+8 ret", before},
 		"unreachable code": {"sp+8 ret \n sp+16 nop \n pop %rbx \n " +
 			"sp+8 ret", "row of unreachable code is not that of a function entry"},
 		"an entry with frame": {"sp+16 pop %rbx \n sp+8 ret",

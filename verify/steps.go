@@ -48,7 +48,8 @@ const (
 	flowReturn
 	flowReturnBy // a return; execute first authenticates the return address, or copies it to its register
 	flowTrap
-	flowSystem // a system call
+	flowBreakpoint // a trap, after which a signal handler or a debugger may go on
+	flowSystem     // a system call
 	flowUnknown
 )
 
@@ -74,7 +75,9 @@ func (in *instruction) flow() flow {
 		}
 	case 0xc3:
 		return flowReturn
-	case 0xcc, 0xf1, 0xf4, 0x0f0b, 0x0fb9, 0x0fff: // int3, int1, hlt, ud2, ud1, ud0
+	case 0xcc: // int3
+		return flowBreakpoint
+	case 0xf1, 0xf4, 0x0f0b, 0x0fb9, 0x0fff: // int1, hlt, ud2, ud1, ud0
 		return flowTrap
 	case 0x0f05, 0x0f34, 0xcd:
 		return flowSystem
