@@ -45,7 +45,8 @@ type Text struct {
 	Functions []uint64
 	// Entries holds other addresses from symbols and relocations: functions, or labels in them.
 	Entries []uint64
-	// Pointers calls f for each word of data that may be the address of code.
+	// Pointers calls f for each word of data that may be the address of code. If it is nil, code has no absolute
+	// addresses either.
 	Pointers func(f func(addr uint64)) error
 	// NoReturn holds the addresses of functions that do not return, and of words that contain such an address (GOT).
 	NoReturn map[uint64]bool

@@ -418,6 +418,14 @@ func TestFind(t *testing.T) {
 		{"address of the next part", `test %edi,%edi; jz 1f; lea 2f(%rip),%r8; jmp 4f; 1: lea 3f(%rip),%r8; jmp 4f
 			2: ret; 3: ret; 4: push %rbx; pop %rbx; jmp *%r8`, "0-29: rsp+8, 25 rsp+16, 26 rsp+8; 26 to 22 23"},
 	}
+	calls, callees, want := "", "", "0-83: rsp+8, 1 rsp+16, 82 rsp+8"
+	for i := range 16 {
+		calls += fmt.Sprintf("call c%d@; ", i)
+		callees += fmt.Sprintf("c%d@: call k%[1]d@; ret; k%[1]d@: mov %%rdi,%%rbx; ret; ", i)
+		want += fmt.Sprintf("; %d-%d: rsp+8; %[2]d-%d: rsp+8", 83+10*i, 89+10*i, 93+10*i)
+	}
+	sources = append(sources, source{"many callees whose callees change a register",
+		"push %rbx; " + calls + "pop %rbx; ret; " + callees, want})
 	for _, r := range strings.Fields("rax rcx rdx rbx rsi rdi r8 r9 r10 r11 r12 r13 r14 r15") {
 		saved := fmt.Sprintf("0-13: rsp+8, 7 %s+8, 12 rsp+8", r)
 		if !slices.Contains([]string{"rbx", "r12", "r13", "r14", "r15"}, r) { // a call may change it
@@ -440,6 +448,30 @@ func TestTailCall(t *testing.T) {
 	texts[0].Functions = nil
 	texts[0].Row = func(uint64) (row cfi.InferredRow, ok, known bool) {
 		return cfi.InferredRow{Reg: 7, Offset: 8, FP: -16}, true, true
+	}
+	checkRows(t, texts, sources)
+}
+
+// TestFixed checks code at fixed addresses: labels that begin with g are addresses in data.
+func TestFixed(t *testing.T) {
+	sources := []source{
+		{"address in an instruction", "mov $(1f-at@),%edi; ret; nop; 1: push %rbx; pop %rbx; ret",
+			"0-6: rsp+8; 6-7 unreached; 7-10: rsp+8, 8 rsp+16, 9 rsp+8"},
+		{"address of a label in an instruction", "mov $(1f-at@),%edi; ret; 2: push %rbx; 1: pop %rbx; ret",
+			"0-6: rsp+8; 6-9 unreached"},
+		{"function after zeros", "ret; .byte 0; g@: push %rbx; pop %rbx; ret",
+			"0-1: rsp+8; 1-2 unreached; 2-5: rsp+8, 3 rsp+16, 4 rsp+8"},
+	}
+	texts := assemble(t, sources)
+	for _, text := range texts {
+		pointers := text.Entries
+		text.Entries = nil
+		text.Pointers = func(visit func(addr uint64)) error {
+			for _, addr := range pointers {
+				visit(addr)
+			}
+			return nil
+		}
 	}
 	checkRows(t, texts, sources)
 }

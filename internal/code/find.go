@@ -19,6 +19,7 @@ type finder struct {
 	pages   [maxRegs]int64   // page addresses in registers, set by Page instructions
 	jumps   []described      // jumps out of described code
 	taken   []uint64         // addresses loaded by described code
+	numbers []uint64         // immediate operands that may be addresses of code
 	bodies  []*body          // all functions
 	entries map[uint64]*body // by address of an entry
 	owner   map[uint64]*body // by start of a block
@@ -107,13 +108,16 @@ func (f *finder) find() error {
 		}
 	}
 	if f.Pointers != nil {
-		err := f.Pointers(func(addr uint64) {
+		guess := func(addr uint64) {
 			if w.mayStart(addr) {
 				w.try(addr, guessed)
 			}
-		})
-		if err != nil {
+		}
+		if err := f.Pointers(guess); err != nil {
 			return err
+		}
+		for _, n := range sorted(f.numbers) {
+			guess(n)
 		}
 	}
 	for i := range f.regions { // targets of calls in code that was not reached
@@ -157,6 +161,9 @@ func (f *finder) sweep() {
 			f.regions[i].starts[off/64] |= 1 << (off % 64)
 			off += in.Size
 			f.refer(&in)
+			if n := uint64(in.Imm); f.Pointers != nil && n != 0 && f.isCode(n) {
+				f.numbers = append(f.numbers, n)
+			}
 			if in.Op == insn.Call && in.Target != pc+uint64(in.Size) {
 				if m := f.mark(in.Target); m != nil {
 					*m |= enters | function
@@ -333,6 +340,8 @@ func (f *finder) mayStart(pc uint64) bool {
 	for at < pc {
 		in, ok := f.decodeAt(at)
 		switch {
+		case last.Leaves() && f.at.Code[at-f.at.Addr] == 0: // Free Pascal pads with zeros
+			in.Size = f.machine.align
 		case !ok:
 			in.Size, last = f.machine.align, insn.Other
 		case isPadding(&in):
@@ -364,7 +373,8 @@ func (w *flow) try(pc uint64, t trust) {
 	}
 }
 
-// settle analyses functions again until the effects of their callees are those that they assume.
+// settle analyses functions again until the effects of their callees are those that they assume. Callees come first, so
+// that a function is seldom analysed more than once.
 func (w *flow) settle() {
 	callers := map[*body][]*body{}
 	for _, b := range w.bodies {
@@ -374,26 +384,70 @@ func (w *flow) settle() {
 			}
 		}
 	}
-	for _, b := range w.bodies {
+	order := w.calleesFirst()
+	found := len(w.bodies)
+	for _, b := range order {
 		if w.isStale(b) {
 			w.again(b)
 		}
 	}
-	for len(w.work) > 0 && !w.stopped() {
-		b := w.work[len(w.work)-1]
-		w.work = w.work[:len(w.work)-1]
-		b.queued = false
-		if b.rounds++; b.rounds > maxRounds {
-			b.refuse(TooComplex)
-			continue
+	for sweep := 0; len(w.work) > 0 && !w.stopped(); sweep++ {
+		w.work = w.work[:0]
+		for _, b := range order {
+			if !b.queued {
+				continue
+			}
+			if w.stopped() {
+				return
+			}
+			b.queued = false
+			if b.rounds++; b.rounds > maxRounds || sweep == maxSweeps {
+				b.refuse(TooComplex)
+				continue
+			}
+			w.analyze(b)
+			for _, c := range callers[b] {
+				if w.isStale(c) {
+					w.again(c)
+				}
+			}
 		}
-		w.analyze(b)
-		for _, c := range callers[b] {
-			if w.isStale(c) {
-				w.again(c)
+		order = append(order, w.bodies[found:]...)
+		found = len(w.bodies)
+		w.work = slices.DeleteFunc(w.work, func(b *body) bool { return !b.queued })
+	}
+}
+
+// calleesFirst returns all functions, callees before their callers, except for recursion.
+func (w *flow) calleesFirst() []*body {
+	type frame struct {
+		b    *body
+		next int // index of a callee
+	}
+	order := make([]*body, 0, len(w.bodies))
+	seen := make(map[*body]bool, len(w.bodies))
+	var stack []frame
+	for _, b := range w.bodies {
+		if !seen[b] {
+			seen[b] = true
+			stack = append(stack, frame{b, 0})
+		}
+		for len(stack) > 0 {
+			top := &stack[len(stack)-1]
+			if top.next == len(top.b.callees) {
+				order = append(order, top.b)
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			callee := w.entries[top.b.callees[top.next].to]
+			top.next++
+			if callee != nil && !seen[callee] {
+				seen[callee] = true
+				stack = append(stack, frame{callee, 0})
 			}
 		}
 	}
+	return order
 }
 
 // isStale reports whether a function assumes that a callee changes less than it does, or has no rows although a callee
@@ -414,6 +468,9 @@ func (w *flow) isStale(b *body) bool {
 
 // maxRounds bounds how often a function is analysed because its callees changed.
 const maxRounds = 8
+
+// maxSweeps bounds how often all functions are examined.
+const maxSweeps = 1 << 8
 
 func sorted(list []uint64) []uint64 {
 	slices.Sort(list)
