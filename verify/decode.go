@@ -27,6 +27,7 @@ type instruction struct {
 	scaled    bool // disp is in units of the operand's size
 	disp      int64
 	imm       int64 // immediate operand, or distance of a jump
+	popNext   bool  // the next instruction pops a register
 }
 
 // Register numbers in instructions.
@@ -142,6 +143,11 @@ func (in *instruction) decode(code []byte) (ok bool) {
 	shift := 64 - 8*size
 	in.imm = int64(binary.LittleEndian.Uint64(b[n:])) << shift >> shift
 	in.size = n + size
+	next := b[in.size]
+	if next == 0x41 { // REX.B
+		next = b[in.size+1]
+	}
+	in.popNext = next&^7 == 0x58
 	jump, _ := in.isJump()
 	differs := in.short && !in.wide && (jump || in.op == 0xe8) // between processors
 	return in.size <= min(len(code), longest) && !differs

@@ -279,6 +279,8 @@ func TestCodeWrong(t *testing.T) {
 		"a target in the gap": {"sp+8 push %rbx \n sp+16 targets a \n jmp *%rbx \n gap \n " +
 			"a: ret", "exit with a different stack pointer"},
 		"a breakpoint": {"sp+8 push %rbx \n sp+16 int3 \n sp+24 pop %rbx \n sp+8 ret", before},
+		"a call of the next function": {"sp+8 call 1f \n sp+16 1: nop \n pop %rax \n " +
+			"sp+8 ret", "row at the target of a call is not that of a function entry"},
 		"unreachable code": {"sp+8 ret \n sp+16 nop \n pop %rbx \n " +
 			"sp+8 ret", "row of unreachable code is not that of a function entry"},
 		"an entry with frame": {"sp+16 pop %rbx \n sp+8 ret",

@@ -70,7 +70,7 @@ func (in *instruction) flow() flow {
 	}
 	switch in.op {
 	case 0xe8:
-		if in.imm != 0 { // otherwise it only pushes the address of the next instruction
+		if in.imm != 0 || !in.popNext { // otherwise it only pushes the address of the next instruction
 			return flowCall
 		}
 	case 0xc3:

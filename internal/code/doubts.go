@@ -29,13 +29,13 @@ const outside = -1
 type doubt struct{ pc, key uint64 }
 
 // keyOf returns an address that identifies the function which an instruction calls, or 0.
-func (f *finder) keyOf(in *insn.Inst, pc uint64) uint64 {
-	switch to := f.callee(in, pc); {
+func (f *finder) keyOf(in *insn.Inst) uint64 {
+	switch to := f.callee(in); {
 	case to != 0:
 		return to
 	case in.Op == insn.CallMem && in.Mem.Relative:
 		return uint64(in.Mem.Disp)
-	case in.Op == insn.Call && in.Target != pc+uint64(in.Size):
+	case in.Op == insn.Call:
 		return in.Target
 	}
 	return 0

@@ -164,7 +164,7 @@ func (f *finder) sweep() {
 			if n := uint64(in.Imm); f.Pointers != nil && n != 0 && f.isCode(n) {
 				f.numbers = append(f.numbers, n)
 			}
-			if in.Op == insn.Call && in.Target != pc+uint64(in.Size) {
+			if in.Op == insn.Call {
 				if m := f.mark(in.Target); m != nil {
 					*m |= enters | function
 				}

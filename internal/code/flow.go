@@ -443,16 +443,8 @@ func (w *flow) walk(i int, v visitor) {
 		case insn.JumpReg, insn.JumpMem:
 			w.followIndirect(pc, in, v)
 		case insn.Call, insn.CallReg, insn.CallMem:
-			if in.Op == insn.Call && in.Target == next {
-				if s.machine.ra == insn.None {
-					s.push(value{})
-				} else {
-					s.reg[s.machine.ra] = value{}
-				}
-				break
-			}
 			e := w.effectOf(in)
-			if e.noReturn || w.stops[pc] || w.endsHere[pc] || !w.goesOn(in, pc) {
+			if e.noReturn || w.stops[pc] || w.endsHere[pc] || !w.goesOn(in) {
 				v.stop(pc)
 				return
 			}

@@ -15,21 +15,21 @@ type search struct {
 type path struct{ entry, pc uint64 }
 
 // goesOn reports whether control can reach the instruction after a call.
-func (f *finder) goesOn(in *insn.Inst, pc uint64) bool {
-	if in.Target != pc+uint64(in.Size) && f.leadsTo(in, f.NoReturn) {
+func (f *finder) goesOn(in *insn.Inst) bool {
+	if f.leadsTo(in, f.NoReturn) {
 		return false
 	}
-	to := f.callee(in, pc)
+	to := f.callee(in)
 	return to == 0 || f.returnsFrom(to)
 }
 
 // callee returns the function in a gap that an instruction calls, directly or by the address in a word of memory; or 0.
-func (f *finder) callee(in *insn.Inst, pc uint64) uint64 {
+func (f *finder) callee(in *insn.Inst) uint64 {
 	to := in.Target
 	switch {
 	case in.Op == insn.CallMem && in.Mem.Relative:
 		to = f.Words[uint64(in.Mem.Disp)]
-	case in.Op != insn.Call || to == pc+uint64(in.Size):
+	case in.Op != insn.Call:
 		return 0
 	case !f.isCode(to):
 		to = f.Words[f.wordOf(to)]
@@ -140,13 +140,13 @@ func (f *finder) search(entry uint64) *search {
 				if !f.skipsLock(&in, next) {
 					work = append(work, path{p.entry, in.Target})
 				}
-			case in.Target != next && f.leadsTo(&in, f.NoReturn):
+			case f.leadsTo(&in, f.NoReturn):
 				on = false
 			case in.Op == insn.Jump:
 				s.returns = !f.isCode(in.Target)
 				next = in.Target
-			case f.callee(&in, pc) != 0:
-				to := f.callee(&in, pc)
+			case f.callee(&in) != 0:
+				to := f.callee(&in)
 				callee := f.searches[to]
 				if callee == nil {
 					callee = begin(to)
@@ -155,7 +155,7 @@ func (f *finder) search(entry uint64) *search {
 					callee.waiting = append(callee.waiting, path{p.entry, next})
 				}
 			case in.Op == insn.Call || in.Op == insn.CallMem:
-				on = f.goesOn(&in, pc)
+				on = f.goesOn(&in)
 			default:
 				on = !in.Op.Leaves()
 			}

@@ -186,17 +186,12 @@ func (x *judgment) each(pc uint64, in *insn.Inst) {
 	x.addRow(pc, next, row)
 	switch in.Op {
 	case insn.Call, insn.CallReg, insn.CallMem:
-		if in.Op == insn.Call && in.Target == next && x.machine.ra == insn.None {
-			if after, _ := x.decodeAt(next); after.Op != insn.Pop { // not a way to get the address, but a function
-				x.isOdd(Overlap)
-			}
-		}
-		if in.Op == insn.Call && in.Target != next && x.isCode(in.Target) {
+		if in.Op == insn.Call && x.isCode(in.Target) {
 			x.body.callees = append(x.body.callees, callee{to: in.Target, assumed: x.effectOf(in)})
 		}
 		x.suspect(pc, next)
 		x.align(pc)
-		x.sites = append(x.sites, site{pc, x.block, x.keyOf(in, pc)})
+		x.sites = append(x.sites, site{pc, x.block, x.keyOf(in)})
 	case insn.Push, insn.Store:
 		v := s.get(in.Src)
 		if ra := x.machine.ra; ra != insn.None && (in.Src == ra || in.Pair == ra) && s.reg[ra].kind == unknown {

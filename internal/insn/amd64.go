@@ -83,6 +83,15 @@ func (d *amd64) decode() bool {
 	return d.operands() && d.effects(oneByteWrites[b], d.oneByte)
 }
 
+// popFollows reports whether the next instruction pops a register.
+func (d *amd64) popFollows() bool {
+	b := d.code[d.Size:]
+	if b[0] == 0x41 { // REX.B
+		b = b[1:]
+	}
+	return b[0]&^7 == 0x58
+}
+
 func (d *amd64) next() byte {
 	d.Size++
 	return d.code[d.Size-1]
@@ -643,7 +652,9 @@ func (d *amd64) flow() bool {
 		}
 		return true
 	case o == 0xe8:
-		d.jump(Call)
+		if d.jump(Call); d.Target == d.pc+uint64(d.Size) && d.popFollows() {
+			d.Op = Push // the code reads its own address
+		}
 		return true
 	case o == 0xe9, o == 0xeb:
 		d.jump(Jump)
