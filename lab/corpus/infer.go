@@ -121,7 +121,8 @@ func (x *finding) isFlaw() bool {
 }
 
 // isLate reports whether CFI changes a few bytes too late, as in programs built by clang: the CFA differs by exactly
-// what the preceding push, add or sub moves the stack pointer or, on aarch64, only up to the instruction that sets x29.
+// what the preceding push, pop, add or sub moves the stack pointer or, on aarch64, only up to the instruction that sets
+// x29.
 func (x *finding) isLate() bool {
 	var known, found int
 	code, err := hex.DecodeString(x.code)
@@ -147,7 +148,8 @@ func (x *finding) isLate() bool {
 		return found-known == number
 	}
 	push := code[2]&0xf8 == 0x50 || code[1] == 0x6a || code[0] == 0x74 && code[1] == 0x24 // a register, number, (%rsp)
-	return push && found-known == 8
+	pop := code[2]&0xf8 == 0x58
+	return push && found-known == 8 || pop && found-known == -8
 }
 
 // codeBefore and codeSize are the numbers of bytes in a finding's code: before its start, and in total.
