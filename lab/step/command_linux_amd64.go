@@ -36,8 +36,9 @@ func Command() *kit.Command {
 	steps := c.Uint64("steps", 1e6, "follow `N` instructions of each program, and N/20 under QEMU; 0 for all")
 	quick := c.Bool("quick", false, "follow 250,000 instructions of small programs")
 	inferred := c.Bool("inferred", false,
-		"follow calls to functions with rows from instructions, in the converted files that PROGRAM is linked with")
+		"follow calls to functions with rows from instructions, in PROGRAM and the files it is linked with, if converted")
 	calls := c.Uint64("calls", 1000, "with --inferred, follow `N` calls to each function; 0 for all")
+	infer := c.Bool("infer", false, "count rows of code without CFI that are inferred from its instructions as CFI")
 	verbose := c.BoolP("verbose", "v", false, "list the wrong answers of each program")
 	c.Run = func(args []string) error {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -54,7 +55,7 @@ func Command() *kit.Command {
 			return err
 		}
 		if len(args) > 0 {
-			return traceOne(ctx, args, *steps)
+			return traceOne(ctx, args, Options{Made: versions, Steps: *steps, Infer: *infer, Entry: *infer})
 		}
 		dir, err := os.MkdirTemp("", "step-")
 		if err != nil {
@@ -100,10 +101,10 @@ func Command() *kit.Command {
 }
 
 // traceOne follows a program from the loader's first instruction.
-func traceOne(ctx context.Context, args []string, steps uint64) error {
+func traceOne(ctx context.Context, args []string, opt Options) error {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	r, status, err := Trace(ctx, cmd, Options{Made: versions, Steps: steps})
+	r, status, err := Trace(ctx, cmd, opt)
 	if r == nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func (w *walk) module(m mapping) *module {
 	}
 	mod = &module{path: m.path}
 	if err == nil {
-		err = mod.load(contents, w.opt.Made)
+		err = mod.load(w.ctx, contents, &w.opt)
 	}
 	if err != nil {
 		w.Errors = append(w.Errors, fmt.Sprintf("%s: %v", m.path, err))
@@ -98,7 +98,7 @@ func (w *walk) module(m mapping) *module {
 }
 
 // load parses a file, and makes an .sframe section for each requested version that it lacks.
-func (m *module) load(contents []byte, made []sframe.Version) (err error) {
+func (m *module) load(ctx context.Context, contents []byte, opt *Options) (err error) {
 	if m.file, err = elffile.New(bytes.NewReader(contents), int64(len(contents))); err != nil {
 		return err
 	}
@@ -112,10 +112,10 @@ func (m *module) load(contents []byte, made []sframe.Version) (err error) {
 	} else if !errors.Is(err, sframe.ErrNone) {
 		return err
 	}
-	if m.table, err = cfi.Load(m.file, cfi.Auto, nil); errors.Is(err, cfi.ErrNone) {
+	if m.table, err = convert.LoadCFI(ctx, m.file, cfi.Auto, nil, opt.Infer); errors.Is(err, cfi.ErrNone) {
 		return nil
 	}
-	for _, v := range made {
+	for _, v := range opt.Made {
 		if err != nil || m.table.Len() == 0 || m.sections[v] != nil {
 			continue
 		}

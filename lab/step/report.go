@@ -15,6 +15,7 @@ type Report struct {
 	// caller, such as those that existed at the start; in code without CFI.
 	Outermost, Unknown, Silent uint64
 	Target                     uint64 // steps before a jump whose target the CFI predicted
+	Inferred                   uint64 // steps with a row from instructions
 
 	Calls    uint64
 	Returns  uint64 // that matched a call
@@ -132,6 +133,9 @@ func (r *Report) Text(out io.Writer) {
 	fmt.Fprintf(out, "  CFI: right in %d, wrong in %d, no caller in %d, predicts a jump in %d; ",
 		cfi.Right, cfi.Wrong, r.Outermost, r.Target)
 	fmt.Fprintf(out, "none in %d; caller unknown in %d\n", r.Silent, r.Unknown)
+	if r.Inferred > 0 {
+		fmt.Fprintf(out, "  rows from instructions in %d\n", r.Inferred)
+	}
 	for v, s := range r.Sides {
 		if v > 0 && s != (Side{}) {
 			fmt.Fprintf(out, "  SFrame V%d: right in %d, repeats the CFI's errors in %d, ", v, s.Right, s.Repeats)

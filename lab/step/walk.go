@@ -23,6 +23,7 @@ type Options struct {
 	Made  []sframe.Version
 	Steps uint64 // maximum; 0 for all
 	Entry bool   // start at the program's entry point, skipping the loader
+	Infer bool   // rows of code without CFI that are inferred from its instructions count as CFI
 }
 
 // A frame describes a caller until its call returns.
@@ -422,6 +423,9 @@ func (w *walk) compare(th *thread, r *registers, s *site) {
 // judge compares the answers with a frame.
 func (w *walk) judge(f *frame, r *registers, s *site) {
 	s.steps++
+	if s.fn != nil && s.fn.Inferred() && s.answers[0] != nil {
+		w.Inferred++
+	}
 	var wrong [sides]string
 	var got [sides]caller
 	for side, a := range s.answers {

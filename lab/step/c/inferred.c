@@ -17,7 +17,7 @@
 #include <ucontext.h>
 
 enum { TRAP_FLAG = 0x100, INT3 = 0xcc, RBP = 6, RSP = 7, PAGE = 4096 };
-enum { ENTRIES = 1 << 17, SITES = 1 << 21, FILES = 256, FRAMES = 64, REMOVED = 256 };
+enum { ENTRIES = 1 << 19, SITES = 1 << 21, FILES = 256, FRAMES = 64, REMOVED = 256 };
 enum { MAX_FOREIGN = 2000 }; /* steps in code with CFI before a call is abandoned */
 
 /* An address where a function begins. */
@@ -60,6 +60,7 @@ static pid_t pid;
 static __thread struct thread thread __attribute__((tls_model("initial-exec")));
 
 extern const void *_Unwind_Find_FDE(void *pc, void *bases);
+extern int __sigaction(int signal, const struct sigaction *new, struct sigaction *old);
 
 static struct entry *find_entry(uint64_t pc) {
 	size_t low = 0, high = num_entries;
@@ -211,9 +212,15 @@ static void on_trap(int signal, siginfo_t *info, void *context) {
 
 static int add_file(struct dl_phdr_info *info, size_t size, void *unused) {
 	(void)size, (void)unused;
+	const char *name = *info->dlpi_name != 0 ? info->dlpi_name : getenv("STEP_PROGRAM");
 	if (num_files < FILES)
-		files[num_files++] = (struct file){strdup(info->dlpi_name), info->dlpi_addr};
+		files[num_files++] = (struct file){strdup(name), info->dlpi_addr};
 	return 0;
+}
+
+/* sigaction keeps the program from replacing the handler, as bash does. */
+int sigaction(int signal, const struct sigaction *restrict new, struct sigaction *restrict old) {
+	return signal == SIGTRAP ? 0 : __sigaction(signal, new, old);
 }
 
 static int by_address(const void *a, const void *b) {
@@ -249,7 +256,7 @@ static __attribute__((constructor)) void begin(void) {
 				entries[num_entries++].at = (unsigned char *)(files[i].bias + address);
 	fclose(list);
 	qsort(entries, num_entries, sizeof *entries, by_address);
-	sigaction(SIGTRAP, &a, NULL);
+	__sigaction(SIGTRAP, &a, NULL);
 	for (size_t i = 0; i < num_entries; i++) {
 		struct entry *e = &entries[i];
 		if (mprotect((void *)((uint64_t)e->at / PAGE * PAGE), PAGE, PROT_READ | PROT_WRITE | PROT_EXEC) != 0)
