@@ -36,7 +36,7 @@ func Command() *kit.Command {
 	steps := c.Uint64("steps", 1e6, "follow `N` instructions of each program, and N/20 under QEMU; 0 for all")
 	quick := c.Bool("quick", false, "follow 250,000 instructions of small programs")
 	inferred := c.Bool("inferred", false,
-		"follow calls to functions with rows from instructions, in PROGRAM and the files it is linked with, if converted")
+		"follow calls to functions with rows from instructions, in PROGRAM and its libraries, if converted")
 	calls := c.Uint64("calls", 1000, "with --inferred, follow `N` calls to each function; 0 for all")
 	infer := c.Bool("infer", false, "count rows of code without CFI that are inferred from its instructions as CFI")
 	verbose := c.BoolP("verbose", "v", false, "list the wrong answers of each program")

@@ -39,8 +39,9 @@ func traceInferred(ctx context.Context, args []string, steps, calls uint64) (str
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, program, args[1:]...)
-	cmd.Env = append(os.Environ(), "LD_PRELOAD="+preload+" "+os.Getenv("LD_PRELOAD"), "STEP_ENTRIES="+list, "STEP_PROGRAM="+program,
-		"STEP_REPORT="+report, fmt.Sprintf("STEP_STEPS=%d", steps), fmt.Sprintf("STEP_CALLS=%d", calls))
+	cmd.Env = append(os.Environ(), "LD_PRELOAD="+preload+" "+os.Getenv("LD_PRELOAD"), "STEP_ENTRIES="+list,
+		"STEP_PROGRAM="+program, "STEP_REPORT="+report, fmt.Sprintf("STEP_STEPS=%d", steps),
+		fmt.Sprintf("STEP_CALLS=%d", calls))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	ran := cmd.Run()
 	text, err := os.ReadFile(report)

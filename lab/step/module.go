@@ -112,7 +112,7 @@ func (m *module) load(ctx context.Context, contents []byte, opt *Options) (err e
 	} else if !errors.Is(err, sframe.ErrNone) {
 		return err
 	}
-	if m.table, err = convert.LoadCFI(ctx, m.file, cfi.Auto, nil, opt.Infer); errors.Is(err, cfi.ErrNone) {
+	if m.table, err = convert.LoadCFI(ctx, m.file, convert.Loading{Infer: opt.Infer}); errors.Is(err, cfi.ErrNone) {
 		return nil
 	}
 	for _, v := range opt.Made {
