@@ -253,7 +253,7 @@ func TestFind(t *testing.T) {
 			mov %rdi,%rsi; call *n@(%rip); described@: 9: nop; data@: n@: .quad 0`,
 			"0-29: rsp+8, 1 rsp+16, 14 rsp+8, 15 rsp+16"},
 		{"call of the next function", "push %rbx; call 1f; 1: push %rbx; mov %rdi,%rsi; call *n@(%rip); data@: n@: " +
-			".quad 0", "0-16 overlap"},
+			".quad 0", "0-6: rsp+8, 1 rsp+16; 6-16: rsp+8, 7 rsp+16"},
 		{"label in a frame", "ret; g@: push %rbx; pop %rbx; call 9f; jmp *(%rbx); described@: 9: nop",
 			"0-1: rsp+8; 1-10 not-called"},
 		{"label that jumps to code without rows", "jz 1f; push %rbx; 1: nop; ret; g@: push %rbx; pop %rbx; jmp 1b",
