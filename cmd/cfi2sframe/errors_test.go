@@ -163,7 +163,6 @@ func TestInputErrors(t *testing.T) {
 		expectRun(t, exitError, message, io.Discard, "remove", name, "-o", "out")
 		expectRun(t, exitTrouble, message, io.Discard, "check", name)
 		expectRun(t, exitError, message, io.Discard, "dump", name)
-		expectRun(t, exitTrouble, message, io.Discard, "diff", name, "prog")
 		expectRun(t, exitTrouble, message, io.Discard, "lookup", name, "0")
 	}
 	testfile.Write(t, "archive", elftest.Ar([]byte("text")))

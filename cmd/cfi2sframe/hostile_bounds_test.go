@@ -161,8 +161,6 @@ func TestHostileBounds(t *testing.T) {
 			args: [][]string{{"check", "IN"}}, status: 2},
 		{name: "mangled names, looked up", make: mangledNames, status: 2, want: "functions are named",
 			args: [][]string{{"lookup", "--cfi", "IN", "f"}, {"lookup", "--cfi", "IN", "f(int)"}}},
-		{name: "blocks of two bytes, different", make: libraryWith(sharedRows(1, 2, 1<<26, 2)),
-			args: [][]string{{"diff", "IN", "IN"}}, status: 2},
 		{name: "long expressions, compared", make: wrongExpressions, args: [][]string{{"check", "IN"}}, status: 2,
 			want: "expressions exceed the limit of"},
 	} {

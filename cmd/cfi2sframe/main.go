@@ -23,9 +23,9 @@ import (
 const (
 	exitDone      = 0
 	exitError     = 1
-	exitDifferent = 1 // check or diff found a difference, or lookup no row
+	exitDifferent = 1 // check found a mismatch, or lookup no row
 	exitUsage     = 2
-	exitTrouble   = 2 // an error in check, diff or lookup
+	exitTrouble   = 2 // an error in check or lookup
 	exitCoverage  = 3
 	exitSkipped   = 4
 )
@@ -33,7 +33,6 @@ const (
 // exitStatuses describes the statuses of each verb, starting with 0.
 var exitStatuses = map[string][]string{
 	"check":  {"all sections are correct", "a mismatch", "usage or other error"},
-	"diff":   {"no difference", "a difference", "usage or other error"},
 	"lookup": {"every pc has a row", "a pc has no row", "usage or other error"},
 	"ld": {"linked, and converted if possible", "cfi2sframe or the linker failed", "wrong usage",
 		"coverage below the required minimum"},

@@ -109,7 +109,6 @@ func TestOneNumber(t *testing.T) {
 			for name, got := range map[string]amount{
 				"json":       jsonAmount(t, []string{"--dry-run", "--format", format, "--report", "json", file}),
 				"check json": jsonAmount(t, []string{"check", "--report", "json", out}),
-				"diff, old":  jsonAmount(t, []string{"diff", "--report", "json", out, out}, "old"),
 			} {
 				if got != want {
 					t.Errorf("%s, format %s: %s %v; text %v", file, format, name, got, want)
@@ -120,9 +119,6 @@ func TestOneNumber(t *testing.T) {
 			}
 			if got, _ := textAmount(t, 0, "check", out); got != want {
 				t.Errorf("%s, format %s: check %v; text %v", file, format, got, want)
-			}
-			if got, printed := textAmount(t, 0, "diff", out, out); got.Code != want.Code || printed != share {
-				t.Errorf("%s, format %s: diff %v, %s; text %v, %s", file, format, got, printed, want, share)
 			}
 			if format == "3" {
 				if got, printed := textAmount(t, 1, "survey", file); got.Code != want.Code || printed != share {

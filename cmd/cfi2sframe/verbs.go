@@ -29,7 +29,7 @@ type call struct {
 }
 
 // verbNames are the names of all verbs, in the order in which the help lists them.
-const verbNames = "check dump lookup diff survey merge remove detach attach ld version help completion"
+const verbNames = "check dump lookup survey merge remove detach attach ld version help completion"
 
 // isVerb reports whether a command line starts with a verb.
 func isVerb(args []string) bool {
@@ -40,7 +40,7 @@ func isVerb(args []string) bool {
 func (c *call) verbs() []*cobra.Command {
 	if c.made == nil {
 		c.made = []*cobra.Command{
-			c.checkCommand(), c.dumpCommand(), c.lookupCommand(), c.diffCommand(), c.surveyCommand(), c.mergeCommand(),
+			c.checkCommand(), c.dumpCommand(), c.lookupCommand(), c.surveyCommand(), c.mergeCommand(),
 			c.removeCommand(newConversion()), c.detachCommand(newConversion()), c.attachCommand(newConversion()),
 			c.linkCommand(), c.versionCommand(), c.helpCommand(), c.completionCommand(),
 		}

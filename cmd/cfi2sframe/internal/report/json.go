@@ -8,13 +8,10 @@ import (
 	"strconv"
 )
 
-// JSON Schemas (2020-12) of Diff and of all other reports. They document every field.
-var (
-	//go:embed report.schema.json
-	JSONSchema string
-	//go:embed diff.schema.json
-	DiffJSONSchema string
-)
+// JSONSchema is the JSON Schema (2020-12) of the reports. It documents every field.
+//
+//go:embed report.schema.json
+var JSONSchema string
 
 // WriteJSON writes a report, given by a pointer, as one line of JSON (JSON Lines). It quotes strings in the report that
 // are not UTF-8.
@@ -24,9 +21,6 @@ func WriteJSON(w io.Writer, report any) error {
 		r.setPercents()
 	case *Check:
 		r.setPercents()
-	case *Diff:
-		r.Old.setPercents()
-		r.New.setPercents()
 	}
 	quoteStrings(reflect.ValueOf(report))
 	e := json.NewEncoder(w)

@@ -24,14 +24,11 @@ var textTemplates string
 // functions holds the functions that templates can call.
 var functions = template.FuncMap{
 	"bytes":     bytesOf,
-	"changed":   changeLine,
 	"choose":    func(b bool, yes, no string) string { return map[bool]string{true: yes, false: no}[b] },
-	"counted":   countChangeLine,
 	"digits":    func(n any) string { return page.Grouped(fmt.Sprint(n)) },
 	"plural":    plural,
 	"printable": Printable,
 	"sub":       func(a, b int) int { return a - b },
-	"uint":      func(n int) uint64 { return uint64(n) },
 }
 
 // textTemplate is parsed once, because parsing takes longer than the report on a small file.

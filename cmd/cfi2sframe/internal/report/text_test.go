@@ -2,7 +2,9 @@ package report_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -143,5 +145,47 @@ func TestTextNothing(t *testing.T) {
 	var got bytes.Buffer
 	if err := c.Text(&got, -1); err != nil || got.String() != want {
 		t.Errorf("%v\n%s\nwant:\n%s", err, &got, want)
+	}
+}
+
+// A fullWriter fails like a full disk once the given number of bytes has been written.
+type fullWriter struct{ room int }
+
+var errFull = errors.New("disk full")
+
+func (w *fullWriter) Write(b []byte) (int, error) {
+	n := min(len(b), w.room)
+	w.room -= n
+	if n < len(b) {
+		return n, errFull
+	}
+	return n, nil
+}
+
+// TestWriteErrors expects reports in all formats to return a write error, wherever it occurs.
+func TestWriteErrors(t *testing.T) {
+	c := fullCoverage()
+	c.Gaps = slices.Repeat(c.Gaps, 50) // more than one write
+	kept := &report.Kept{Schema: report.Schema, File: "script", Kept: "not-elf", Why: "words"}
+	for name, write := range map[string]func(io.Writer) error{
+		"text":                    func(w io.Writer) error { return c.Text(w, -1) },
+		"JSON":                    func(w io.Writer) error { return report.WriteJSON(w, c) },
+		"JSON of a kept file":     func(w io.Writer) error { return report.WriteJSON(w, kept) },
+		"HTML":                    func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c}, nil, "") },
+		"HTML of several reports": func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c, c}, nil, "") },
+	} {
+		var whole bytes.Buffer
+		if err := write(&whole); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		n := whole.Len()
+		for _, room := range []int{0, 1, n / 2, n - 1} {
+			if err := write(&fullWriter{room}); !errors.Is(err, errFull) {
+				t.Errorf("%s, %d of %d bytes: %v", name, room, n, err)
+			}
+		}
+		if err := write(&fullWriter{n}); err != nil {
+			t.Errorf("%s, with room for all: %v", name, err)
+		}
 	}
 }
