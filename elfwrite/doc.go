@@ -2,8 +2,8 @@
 //
 // Plan computes a layout for a section of a given size, which determines the section's address. Write then produces the
 // new file: mostly copies of ranges of the old file, with new headers. PlanRemoval plans the removal of a section,
-// PlanObject a section in a relocatable object, and PlanDebug the debug file of a program. PlanDetached plans a
-// separate file with the section. PlanInto uses bytes reserved by a linker script, so headers do not change.
+// and PlanObject a section in a relocatable object. PlanDetached plans a separate file with the section. PlanInto uses
+// bytes reserved by a linker script, so headers do not change.
 //
 // # Layout
 //

@@ -55,7 +55,6 @@ func jobs(t *testing.T) []job {
 			l, err := PlanDetached(f, 1000, Options{})
 			return then(l, err, func() error { return Belongs(elftest.Parse(t, detached), f) })
 		}},
-		{"debug", plain, nil, func(f *elffile.File) (*Layout, error) { return PlanDebug(f, elftest.Parse(t, with)) }},
 		{"object", elftest.NewObject().Bytes(), content(60), func(f *elffile.File) (*Layout, error) {
 			return PlanObject(f, 60, Object{Type: elf.SHT_PROGBITS, StartSize: 4,
 				Starts: []Start{{28, f.Sections[elftest.ObjText].Base}}}, Options{})

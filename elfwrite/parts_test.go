@@ -296,39 +296,6 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestBytesOf finds the bytes of a segment in a debug file. The file's sections must cover the segment without a gap.
-func TestBytesOf(t *testing.T) {
-	section := func(off, addr, size uint64) elf.Section64 {
-		return elf.Section64{Type: uint32(elf.SHT_NOTE), Flags: uint64(elf.SHF_ALLOC), Off: off, Addr: addr, Size: size}
-	}
-	whole, first, second := section(0x100, 0x1000, 0x20), section(0x100, 0x1000, 8), section(0x108, 0x1008, 0x18)
-	noBits, notLoaded := whole, whole
-	noBits.Type, notLoaded.Flags = uint32(elf.SHT_NOBITS), uint64(elf.SHF_WRITE)
-	for _, tt := range []struct {
-		name     string
-		sections []elf.Section64
-		ok       bool
-	}{
-		{"one section", []elf.Section64{whole}, true},
-		{"two sections", []elf.Section64{second, first}, true},
-		{"a byte more", []elf.Section64{section(0x100, 0x1000, 0x21)}, true},
-		{"a byte less", []elf.Section64{section(0x100, 0x1000, 0x1f)}, false},
-		{"no sections", nil, false},
-		{"sections around it", []elf.Section64{section(0xf8, 0xff8, 8), whole, section(0x200, 0x1020, 8)}, true},
-		{"an empty section", []elf.Section64{section(0x80, 0x1000, 0), whole}, true},
-		{"a gap in the file", []elf.Section64{first, section(0x109, 0x1008, 0x18)}, false},
-		{"an overlap", []elf.Section64{section(0x100, 0x1000, 9), second}, false},
-		{"not the start", []elf.Section64{second, section(0x120, 0x1020, 8)}, false},
-		{"without contents", []elf.Section64{noBits}, false},
-		{"not loaded", []elf.Section64{notLoaded}, false},
-	} {
-		p := debugPlanner{Layout: &Layout{sections: tt.sections}}
-		if off, ok := p.bytesOf(&elf.Prog64{Vaddr: 0x1000, Filesz: 0x20}); ok != tt.ok || ok && off != 0x100 {
-			t.Errorf("%s: %#x, %t", tt.name, off, ok)
-		}
-	}
-}
-
 // TestMark marks references to addresses near two adjacent parts, 0x10 to 0x20 and 0x20 to 0x30. The latter is code.
 func TestMark(t *testing.T) {
 	for _, tt := range []struct {

@@ -18,7 +18,6 @@ import (
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
@@ -68,7 +67,6 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 		"write .sframe between the symbols START:END, where a kernel linker script reserves space for it")
 	s.replaceFlags(cmd)
 	cfiFlags(cmd, &s.Source, &s.Infer, &s.debugFile)
-	s.debugLinkFlag(cmd)
 	s.define(cmd, "report format: none, text (on stderr), json or html (on stdout)",
 		append(slices.Clip(fileForms), "html"))
 	s.defineFile(cmd)
@@ -90,7 +88,6 @@ func (c *call) removeCommand(s *conversion) *cobra.Command {
 	s.outputFlags(cmd, "replace each FILE with its result")
 	s.defineTrees(cmd)
 	intoFlag(cmd, &s.Reserved, intoUsage)
-	s.debugLinkFlag(cmd)
 	s.define(cmd, "report format: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)
 	s.defineVerbose(cmd, "also report unchanged members of archives")
@@ -167,14 +164,6 @@ func noSyncFlag(cmd *cobra.Command, noSync *bool) {
 		"skip fsync, for build trees; a power failure may lose a file and its replacement")
 }
 
-// debugLinkFlag defines --debug-link-update.
-func (s *conversion) debugLinkFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.to.DebugLinkUpdate, "debug-link-update", "",
-		"also update the headers of the debug file `FILE` to match the result; auto: find it by build-id or "+
-			".gnu_debuglink")
-	offer(cmd, "debug-link-update", cobra.ShellCompDirectiveDefault, []string{"auto"})
-}
-
 // trees holds the flags for directories and unsupported files.
 type trees struct {
 	recursive  bool
@@ -246,7 +235,6 @@ func (s *conversion) validate(cmd *cobra.Command, args []string) error {
 	}
 	places := count([]bool{s.output != "", s.inPlace, s.to.DryRun}, true)
 	pipes := count(args, files.Stdin)
-	update := s.to.DebugLinkUpdate != ""
 	err := refuse(
 		rule{len(args) == 0, "no input file"},
 		rule{s.PCRel && (layout.PCRel || layout.Flags&sframe.FDEFuncStartPCRel == 0) ||
@@ -260,12 +248,6 @@ func (s *conversion) validate(cmd *cobra.Command, args []string) error {
 		rule{places == 0, "no output file; " + noOutput},
 		rule{outfile.IsStdout(s.output) && s.onStdout(),
 			fmt.Sprintf("the result and --report %s cannot both go to standard output", s.form)},
-		rule{s.Reserved != "" && update, "--into and --debug-link-update cannot be combined: --into changes no header"},
-		rule{update && s.to.DryRun, "--debug-link-update requires -o or --in-place"},
-		rule{update && outfile.IsStdout(s.output),
-			"--debug-link-update cannot be combined with standard output: both files are replaced together"},
-		rule{update && !one && s.to.DebugLinkUpdate != debugfile.Auto,
-			fmt.Sprintf("%d input files with one debug file; use --debug-link-update auto", len(args))},
 		rule{pipes > 0 && s.inPlace, "--in-place cannot replace standard input (-)"},
 		rule{pipes > 1, "standard input (-) may be given only once"},
 	)

@@ -41,12 +41,9 @@ func (d *destination) distinct(use string, paths ...string) error {
 
 // distinct returns an error if an output would overwrite a file that the conversion reads, or a different output.
 func (s *conversion) distinct(stdout, stderr io.Writer) error {
-	var output, link *destination
+	var output *destination
 	if s.output != "" && !outfile.IsStdout(s.output) && !s.to.ByBuildID {
 		output = destinationOf("-o", s.output)
-	}
-	if s.to.DebugLinkUpdate != "" && s.to.DebugLinkUpdate != debugfile.Auto {
-		link = destinationOf("--debug-link-update", s.to.DebugLinkUpdate)
 	}
 	to := s.destination(s.stream(stdout, stderr))
 	inputs := inputPaths(s.files)
@@ -58,7 +55,7 @@ func (s *conversion) distinct(stdout, stderr io.Writer) error {
 	}
 	err := to.distinct("an input", inputs...)
 	if output != nil {
-		err = cmp.Or(err, link.distinct("the output", s.output), to.distinct("the output", s.output))
+		err = cmp.Or(err, to.distinct("the output", s.output))
 	}
 	for _, d := range []*destination{to, output} {
 		err = cmp.Or(err, s.debugDistinct(d), s.sframeDistinct(d))
@@ -85,14 +82,11 @@ func inputPaths(names []string) []string {
 
 // debugDistinct returns an error if a destination is also a debug file.
 func (s *conversion) debugDistinct(d *destination) error {
-	for _, debug := range []string{s.debugFile, s.to.DebugLinkUpdate} {
-		if debug != debugfile.Auto {
-			if err := d.distinct("the debug file", debug); err != nil {
-				return err
-			}
-		} else if d.isFound(s.files, debugfile.IsFound) {
-			return fmt.Errorf("%s is also the debug file; use another file", d.name)
-		}
+	if s.debugFile != debugfile.Auto {
+		return d.distinct("the debug file", s.debugFile)
+	}
+	if d.isFound(s.files, debugfile.IsFound) {
+		return fmt.Errorf("%s is also the debug file; use another file", d.name)
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func (w *work) reportText(j *files.Job, r *result) error {
 		}
 		r = &result{}
 	}
-	if res.Stays != "" && w.all > 1 && !w.settings.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 {
+	if res.Stays != "" && w.all > 1 && !w.settings.verbose {
 		return nil // the summary counts it
 	}
 	coverage, gaps := r.coverage, shortList
@@ -130,12 +130,6 @@ func (w *work) reportText(j *files.Job, r *result) error {
 		for _, k := range res.Kept {
 			fmt.Fprintf(w.report.out, "%s: unchanged: %s\n", name, report.PrintableMessage(whyKept(k)))
 		}
-	}
-	if res.DebugFile != "" {
-		fmt.Fprintf(w.report.out, "%s: headers of debug file %s updated\n", name, report.Printable(res.DebugFile))
-	}
-	for _, why := range res.PassedOver {
-		fmt.Fprintf(w.report.out, "%s: not updated: %s\n", name, report.PrintableMessage(why.Error()))
 	}
 	if res.Links > 0 {
 		fmt.Fprintf(w.report.out, "%s: other hard links, which keep the old contents: %d\n",

@@ -88,8 +88,7 @@ func (w *work) run(ctx context.Context) int {
 // another, if they may have the same detached file, or if the limits of an HTML page apply to all of them.
 func (w *work) alone() bool {
 	s := w.settings
-	debug := s.to.DebugLinkUpdate != "" || s.debugFile != "" && s.inPlace
-	return !w.many || debug || s.to.Detach || s.limits != nil
+	return !w.many || s.debugFile != "" && s.inPlace || s.to.Detach || s.limits != nil
 }
 
 // add counts a file, and reports on it.

@@ -30,8 +30,7 @@ var Root = "/usr/lib/debug"
 // errors are returned because the file might match.
 func Open(name, path string, f *elffile.File) (*convert.Companion, error) {
 	if name == Auto {
-		d, _, err := Find(path, f)
-		return d, err
+		return find(path, f)
 	}
 	if name == "" {
 		return nil, nil
@@ -52,34 +51,27 @@ func Opener(name, path string) convert.Opener {
 	return func(f *elffile.File) (*convert.Companion, error) { return Open(name, path, f) }
 }
 
-// Find is like Open with the name Auto. If no debug file is found, Find also returns why it skipped candidates.
-func Find(path string, f *elffile.File) (d *convert.Companion, skipped []error, err error) {
+// find returns the debug file that Auto names, or nil.
+func find(path string, f *elffile.File) (*convert.Companion, error) {
 	m, err := marksOf(f)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, name := range m.candidates(path) {
 		d, err := m.open(name)
 		if err == nil {
-			return d, nil, nil
+			return d, nil
 		}
-		err = fmt.Errorf("debug file %s: %w", name, err)
 		if outfile.OfMachine(err) {
-			return nil, nil, err
-		}
-		if !outfile.IsMissing(err) {
-			skipped = append(skipped, err)
+			return nil, fmt.Errorf("debug file %s: %w", name, err)
 		}
 	}
-	return nil, skipped, nil
+	return nil, nil
 }
 
 // IsFound reports whether info describes the file that Auto finds for the ELF file at path.
 func IsFound(info fs.FileInfo, path string) bool {
-	return sameAsFound(info, path, func(f *elffile.File) (*convert.Companion, error) {
-		d, _, err := Find(path, f)
-		return d, err
-	})
+	return sameAsFound(info, path, Opener(Auto, path))
 }
 
 // IsSFrame reports whether info describes the file that OpenSFrame opens if it is called with this name and the ELF
@@ -111,7 +103,7 @@ func sameAsFound(info fs.FileInfo, path string, find func(f *elffile.File) (*con
 type marks struct {
 	f    *elffile.File
 	id   []byte // build-id, or nil
-	link Link
+	link link
 }
 
 func marksOf(f *elffile.File) (m marks, err error) {
@@ -119,7 +111,7 @@ func marksOf(f *elffile.File) (m marks, err error) {
 	if m.id, _, err = f.BuildID(); err != nil {
 		return m, err
 	}
-	m.link, err = LinkOf(f)
+	m.link, err = linkOf(f)
 	return m, err
 }
 
@@ -142,7 +134,7 @@ func (m *marks) candidates(path string) []string {
 	if len(m.id) >= MinBuildID {
 		names = append(names, byBuildID(Root, m.id, ".debug"))
 	}
-	link := m.link.Name
+	link := m.link.name
 	if link == "" || filepath.Base(link) != link {
 		return names
 	}
@@ -234,10 +226,10 @@ func (m *marks) check(d *elffile.File) error {
 		return nil
 	}
 	switch {
-	case m.link.Name == "" && d.IsObject():
+	case m.link.name == "" && d.IsObject():
 		return errors.New("relocatable objects with neither a build-id nor .gnu_debuglink cannot have a debug file; " +
 			"convert the object before its debug information is split off")
-	case m.link.Name == "":
+	case m.link.name == "":
 		return nil
 	}
 	if d.Size > maxSummed {
@@ -248,9 +240,9 @@ func (m *marks) check(d *elffile.File) error {
 	if _, err := io.Copy(h, io.NewSectionReader(d.Contents(), 0, int64(d.Size))); err != nil {
 		return err
 	}
-	if h.Sum32() != m.link.Sum {
+	if h.Sum32() != m.link.sum {
 		return fmt.Errorf("it belongs to a different build: its checksum is %#08x, not %#08x as in .gnu_debuglink",
-			h.Sum32(), m.link.Sum)
+			h.Sum32(), m.link.sum)
 	}
 	return nil
 }
@@ -282,27 +274,26 @@ func sameCode(f, d *elffile.File) error {
 	return nil
 }
 
-// A Link holds the contents of .gnu_debuglink.
-type Link struct {
-	Name      string // "" if there is no such section
-	Sum       uint32 // checksum
-	SumOffset uint64 // file offset of the checksum
+// A link holds the contents of .gnu_debuglink.
+type link struct {
+	name string // "" if there is no such section
+	sum  uint32 // checksum
 }
 
-// LinkOf returns the link in .gnu_debuglink.
-func LinkOf(f *elffile.File) (Link, error) {
+// linkOf returns the link in .gnu_debuglink.
+func linkOf(f *elffile.File) (link, error) {
 	s := f.Section(".gnu_debuglink")
 	if s == nil || !s.HasBytes() {
-		return Link{}, nil
+		return link{}, nil
 	}
 	b, err := f.ReadSection(s)
 	if err != nil {
-		return Link{}, err
+		return link{}, err
 	}
 	end := bytes.IndexByte(b, 0)
 	at := (end + 4) &^ 3
 	if end <= 0 || at+4 > len(b) {
-		return Link{}, fmt.Errorf("section .gnu_debuglink at file offset %#x lacks a file name or a checksum", s.Off)
+		return link{}, fmt.Errorf("section .gnu_debuglink at file offset %#x lacks a file name or a checksum", s.Off)
 	}
-	return Link{string(b[:end]), f.Order.Uint32(b[at:]), s.Off + uint64(at)}, nil
+	return link{string(b[:end]), f.Order.Uint32(b[at:])}, nil
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
@@ -67,7 +70,7 @@ func TestUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	testfile.Write(t, in, "This is not an ELF file.")
-	opt := files.Options{Run: convert.Run{SkipUnsupported: true}, DebugLinkUpdate: "auto"}
+	opt := files.Options{Run: convert.Run{SkipUnsupported: true}}
 	res, err := files.Convert(t.Context(), in, out, opt)
 	if err != nil || res.Stays != convert.NotELF {
 		t.Errorf("%+v, error %v", res, err)
@@ -113,4 +116,91 @@ func TestTerminal(t *testing.T) {
 	if _, err := files.Create(path, 0o666); err == nil || err.Error() != output {
 		t.Errorf("%v; want %q", err, output)
 	}
+}
+
+// TestOutputsRefused makes reading and writing fail at different steps: the error names the file, and nothing is left
+// behind.
+func TestOutputsRefused(t *testing.T) {
+	dir := t.TempDir()
+	in := filepath.Join(dir, "in")
+	copyFixture(t, in)
+	want := tree(t, dir)
+	if _, err := files.Convert(t.Context(), in, "/dev/full", files.Options{}); err == nil ||
+		err.Error() != "cannot write to /dev/full: no space left on device" {
+		t.Errorf("/dev/full: %v", err)
+	}
+	none := filepath.Join(dir, "none")
+	t.Setenv("TMPDIR", none)
+	const noFolder = ": no such file or directory; set TMPDIR to another directory"
+	withStdin(t, newPipe(t, testfile.Read(t, in)), func() {
+		if _, err := files.Convert(t.Context(), files.Stdin, filepath.Join(dir, "out"), files.Options{}); err == nil ||
+			err.Error() != "cannot write to "+none+noFolder {
+			t.Errorf("a pipe without a directory to copy it to: %v", err)
+		}
+	})
+	library := filepath.Join(t.TempDir(), "lib.a")
+	testfile.Write(t, library, elftest.Ar(elftest.ArMember("a.o/", elftest.NewObject().Bytes())))
+	if _, err := files.Convert(t.Context(), library, filepath.Join(dir, "lib.a"), files.Options{}); err == nil ||
+		!strings.HasSuffix(err.Error(), ": cannot write to "+none+noFolder) {
+		t.Errorf("an archive without a directory for its members: %v", err)
+	}
+	if j := each(t.Context(), []string{none}, inPlace(files.Options{}))[0]; !errors.Is(j.Err, os.ErrNotExist) {
+		t.Errorf("a missing file: %+v", j)
+	}
+	if got := tree(t, dir); !maps.Equal(got, want) {
+		t.Errorf("there is %v; want %v", got, want)
+	}
+}
+
+// TestEachKeptNames converts both names of a file that is not converted, and of a file that cannot be replaced.
+func TestEachKeptNames(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	testfile.Write(t, at("text"), "This is not an ELF file.")
+	copyFixture(t, at("prog"))
+	for _, name := range []string{"text", "prog"} {
+		must.Do(t, os.Link(at(name), at(name+"2")))
+	}
+	want := tree(t, dir)
+	for _, j := range each(t.Context(), []string{at("text"), at("text2")}, inPlace(files.Options{
+		Run: convert.Run{SkipUnsupported: true},
+	})) {
+		if j.Err != nil || j.Result == nil || j.Result.Stays != convert.NotELF {
+			t.Errorf("%s: %+v, %v", j.In, j.Result, j.Err)
+		}
+	}
+	// A different file takes the first name before the result does. The second name is unchanged as well.
+	for _, j := range each(t.Context(), []string{at("prog"), at("prog2")}, inPlace(during(func() {
+		testfile.Write(t, at("new"), "a new file")
+		must.Do(t, os.Rename(at("new"), at("prog")))
+	}))) {
+		if j.Err == nil {
+			t.Errorf("%s is replaced", j.In)
+		}
+	}
+	got := tree(t, dir)
+	for name := range want {
+		if filepath.Base(name) != "prog" && got[name] != want[name] {
+			t.Errorf("%s is %s; want %s", name, got[name], want[name])
+		}
+	}
+}
+
+// TestMountPoint converts a file that cannot be replaced because it is a mount point, as in containers.
+func TestMountPoint(t *testing.T) {
+	if os.Geteuid() != 0 {
+		peer.Missing(t, "only root can mount a file")
+	}
+	prog := filepath.Join(t.TempDir(), "prog")
+	copyFixture(t, prog)
+	want := testfile.Read(t, prog)
+	if err := unix.Mount(prog, prog, "", unix.MS_BIND, ""); err != nil {
+		peer.Missing(t, "a file cannot be mounted: "+err.Error())
+	}
+	_, err := files.Convert(t.Context(), prog, prog, files.Options{})
+	must.Do(t, unix.Unmount(prog, 0))
+	if err == nil || err.Error() != "device or resource busy" {
+		t.Errorf("%v", err)
+	}
+	expectFile(t, "mounted", prog, want)
 }

@@ -29,12 +29,10 @@ type Options struct {
 	// DryRun translates and checks, but writes nothing.
 	DryRun bool
 	// Detach is set if the result is a detached file, not a new version of the input.
-	Detach bool
-	// DebugLinkUpdate names the debug file whose headers are updated to match the result, as in debugfile.Open.
-	DebugLinkUpdate string
-	NoSync          bool // skip fsync; a power failure may lose the file
-	KeepDates       bool // preserve access and modification times
-	ByBuildID       bool // the output is a directory; the build-id names the detached file
+	Detach    bool
+	NoSync    bool // skip fsync; a power failure may lose the file
+	KeepDates bool // preserve access and modification times
+	ByBuildID bool // the output is a directory; the build-id names the detached file
 	// Accept, if not nil, returns why the result must not be written, or "".
 	Accept func() string
 }
@@ -47,10 +45,6 @@ type Result struct {
 	*convert.Result
 	// Output is the path of the result, or "" if nothing was written.
 	Output string
-	// DebugFile is the debug file whose headers were updated to match the result, or "".
-	DebugFile string
-	// PassedOver lists why candidates for the debug file were skipped.
-	PassedOver []error
 	// Links is the number of other hard links, which keep the old contents.
 	Links int
 }
@@ -84,7 +78,6 @@ type Job struct {
 	out    string
 	input  *Input        // nil before it is open
 	output *outfile.File // or nil
-	debug  *debugUpdate  // or nil
 
 	inPlace bool            // the result replaces the input
 	made    *convert.Result // result of the work
@@ -128,7 +121,7 @@ func (j *Job) convert(ctx context.Context) error {
 	return nil
 }
 
-// complete finishes a conversion: it copies an unchanged input, and updates the debug file.
+// complete finishes a conversion: it copies an unchanged input.
 func (j *Job) complete(ctx context.Context) error {
 	if err := j.keepDetached(); err != nil {
 		return err
@@ -144,8 +137,8 @@ func (j *Job) complete(ctx context.Context) error {
 	if err := j.input.Unchanged(); err != nil {
 		return err
 	}
-	if err := j.updateDebug(ctx); err != nil || j.output == nil {
-		return err
+	if j.output == nil {
+		return nil
 	}
 	replaces, err := j.output.ReplacesInput(j.input.File)
 	if replaces && j.opt.Detach {
@@ -277,8 +270,8 @@ func (j *Job) discard() {
 
 // finish makes the result ready to replace a file: it sets attributes, and syncs.
 func (j *Job) finish() error {
-	if err := j.debug.finish(); err != nil || j.output == nil {
-		return err
+	if j.output == nil {
+		return nil
 	}
 	if j.opt.KeepDates && !j.input.spooled {
 		j.output.KeepDates(j.input.Info)
@@ -287,16 +280,12 @@ func (j *Job) finish() error {
 }
 
 // commit replaces the old file, which may have other names, with the result. An input to be replaced must not have
-// changed. The debug file is replaced first: the new one also works with the old program (unless found by checksum),
-// but the old one does not work with the new program. There is an error for each other name, unless err is set.
+// changed. There is an error for each other name, unless err is set.
 func (j *Job) commit(others []string) (errs []error, err error) {
 	if j.output == nil {
-		return nil, j.debug.commit()
+		return nil, nil
 	}
 	if err := j.input.Unchanged(); err != nil {
-		return nil, err
-	}
-	if err := j.debug.commit(); err != nil {
 		return nil, err
 	}
 	errs, err = j.output.CommitNames(others)
@@ -305,16 +294,11 @@ func (j *Job) commit(others []string) (errs []error, err error) {
 			return nil, nil
 		}
 	}
-	if err != nil && j.Result.DebugFile != "" {
-		err = fmt.Errorf("%w; its debug file %s is already updated; run the same command again",
-			err, j.Result.DebugFile)
-	}
 	return errs, err
 }
 
 // close discards an uncommitted result.
 func (j *Job) close() {
-	j.debug.close()
 	j.discard()
 	if j.input != nil {
 		j.input.Close()
