@@ -19,7 +19,6 @@ type mutant struct {
 	file, fn string // fn is the function or variable declaration to change
 	line     int
 	changed  string // the source line after the change
-	nth      int    // 1 for the function's first mutant with this line
 	text     []byte // of the original file
 	from, to int    // the range to replace
 	with     string
@@ -31,21 +30,12 @@ func (m *mutant) source() []byte {
 	return slices.Concat(m.text[:m.from], []byte(m.with), m.text[m.to:])
 }
 
-// key identifies the mutant, regardless of changes to other lines.
-func (m *mutant) key() string {
-	key := m.file + " " + m.fn + "\n" + m.changed
-	if m.nth > 1 {
-		key += fmt.Sprintf(" // %d.", m.nth)
-	}
-	return key
-}
-
 func (m *mutant) String() string { return fmt.Sprintf("%s:%d %s: %s", m.file, m.line, m.fn, m.changed) }
 
-// shuffle sorts mutants by a hash of their keys, so that a seed always gives the same order.
+// shuffle sorts mutants by a hash, so that a seed always gives the same order.
 func shuffle(all []*mutant, seed int) {
 	rank := func(m *mutant) uint64 {
-		sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", seed, m.key()))
+		sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %d %s", seed, m.file, m.from, m.with))
 		return binary.BigEndian.Uint64(sum[:])
 	}
 	slices.SortFunc(all, func(a, b *mutant) int { return cmp.Compare(rank(a), rank(b)) })
@@ -59,7 +49,6 @@ type finder struct {
 	fn    string
 	fails bool // fn's last result is an error
 	found []*mutant
-	count map[string]int // by key
 }
 
 // find returns the mutants of a file. Some may not compile.
@@ -68,7 +57,7 @@ func find(name string) ([]*mutant, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &finder{name: name, text: text, fset: token.NewFileSet(), count: make(map[string]int)}
+	g := &finder{name: name, text: text, fset: token.NewFileSet()}
 	tree, err := parser.ParseFile(g.fset, name, text, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
@@ -121,8 +110,6 @@ func (g *finder) add(from, to token.Pos, with string) {
 	line := m.source()[bytes.LastIndexByte(g.text[:m.from], '\n')+1:]
 	line, _, _ = bytes.Cut(line, []byte("\n"))
 	m.changed = strings.Join(strings.Fields(string(line)), " ")
-	g.count[m.key()]++
-	m.nth = g.count[m.key()]
 	g.found = append(g.found, m)
 }
 
