@@ -16,77 +16,41 @@ import (
 
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/must"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/suite"
 )
 
-// linkerDir returns the directory of cfi2sframe's links for -B, below a directory of the test.
-func linkerDir(t testing.TB) string {
-	t.Helper()
-	program := tool(t) // by Go's usual cache
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	out := must.Get(exec.Command(program, "ld", "--print-dir").Output())(t)
-	return strings.TrimSuffix(string(out), "\n")
-}
-
 // TestLinkerScript runs linkers, directly and from compilers, through cfi2sframe.
 //
-// The scripts can use most commands of TestScript, the variable $LINKERS (the directory for -B), and the condition
-// has:PROGRAM, which must be true where peers are required.
+// The scripts can use some commands of TestScript, and the variable $LINKERS (the directory for -B).
 func TestLinkerScript(t *testing.T) {
 	long.Test(t)
-	cache := must.Get(exec.Command("go", "env", "GOCACHE").Output())(t)
-	dir := linkerDir(t)
-	home := must.Get(os.UserHomeDir())(t)
-	inherit := map[string]string{ // the defaults are below HOME, which testscript changes
-		"XDG_CACHE_HOME": os.Getenv("XDG_CACHE_HOME"),
-		"GOCACHE":        strings.TrimSpace(string(cache)),
-		"RUSTUP_HOME":    filepath.Join(home, ".rustup"),
+	if os.Getenv(suite.Require) != "" {
+		for _, name := range strings.Fields("gcc clang make cmake libtool rustc cargo readelf ld.gold ld.lld ld.mold " +
+			"aarch64-linux-gnu-gcc qemu-aarch64-static") {
+			peer.Look(t, name)
+		}
 	}
+	program, cache := tool(t), t.TempDir()
+	home := must.Get(os.UserHomeDir())(t)
+	goCache := must.Get(exec.Command("go", "env", "GOCACHE").Output())(t)
+	t.Setenv("XDG_CACHE_HOME", cache)
+	dir := must.Get(exec.Command(program, "ld", "--print-dir").Output())(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/linker",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", toolDir+string(filepath.ListSeparator)+env.Getenv("PATH"))
-			env.Setenv("LINKERS", dir)
+			env.Setenv("LINKERS", strings.TrimSpace(string(dir)))
 			env.Setenv("LC_ALL", "C")
-			for name, value := range inherit {
-				if set := os.Getenv(name); set != "" {
-					value = set
-				}
-				env.Setenv(name, value)
-			}
+			env.Setenv("HOME", home) // of cargo and rustup
+			env.Setenv("XDG_CACHE_HOME", cache)
+			env.Setenv("GOCACHE", strings.TrimSpace(string(goCache)))
 			return nil
-		},
-		Condition: func(cond string) (bool, error) {
-			if option, ok := strings.CutPrefix(cond, "rustc:"); ok { // only newer versions of rustc have this option
-				help, err := exec.Command("rustc", "-C", "help").Output()
-				return strings.Contains(string(help), option), err
-			}
-			program, ok := strings.CutPrefix(cond, "has:")
-			if !ok {
-				return false, fmt.Errorf("unknown condition %q", cond)
-			}
-			_, err := exec.LookPath(program)
-			if err != nil && os.Getenv(suite.Require) != "" {
-				return false, fmt.Errorf("%s is missing, and %s is set", program, suite.Require)
-			}
-			return err == nil, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": scriptStatus, "mode": scriptMode},
 	})
-}
-
-// waitFor waits until a file exists.
-func waitFor(t *testing.T, path string) {
-	t.Helper()
-	for range 6000 {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%s did not appear", path)
 }
 
 // TestLinkerSignals sends signals while the linker runs, and while its output is converted. The status must name the
@@ -102,6 +66,15 @@ func TestLinkerSignals(t *testing.T) {
 		cmd.Dir, cmd.Stderr = dir, os.Stderr
 		return cmd
 	}
+	waitFor := func(path string) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat(path); err == nil {
+				return
+			}
+		}
+		t.Fatalf("%s did not appear", path)
+	}
 	ended := func(cmd *exec.Cmd, want syscall.Signal) {
 		t.Helper()
 		if got := cmd.ProcessState.ExitCode(); got != 128+int(want) {
@@ -113,12 +86,12 @@ func TestLinkerSignals(t *testing.T) {
 		for _, trap := range []string{"", fmt.Sprintf("trap 'echo got >got; exit 0' %d; ", sig)} {
 			cmd := command(trap + "echo >out; echo >ready; while :; do sleep 0.01; done")
 			must.Do(t, cmd.Start())
-			waitFor(t, filepath.Join(cmd.Dir, "ready"))
+			waitFor(filepath.Join(cmd.Dir, "ready"))
 			must.Do(t, cmd.Process.Signal(sig))
 			_ = cmd.Wait()
 			ended(cmd, sig)
 			if trap != "" {
-				waitFor(t, filepath.Join(cmd.Dir, "got"))
+				waitFor(filepath.Join(cmd.Dir, "got"))
 			}
 		}
 		// The linker has exited, and its output is open for conversion.

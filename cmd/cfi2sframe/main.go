@@ -9,11 +9,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/linker"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
@@ -62,10 +64,14 @@ func statusesOf(cmd *cobra.Command) string {
 
 func main() {
 	heap.Limit()
-	if status, ok := runLinker(os.Args, os.Stdout, os.Stderr); ok {
-		os.Exit(status)
+	ctx, args := interruptContext(), os.Args[1:]
+	switch name := filepath.Base(os.Args[0]); {
+	case name == linker.Compiler:
+		os.Exit(newCall(ctx, os.Stdout, os.Stderr).link(name, args))
+	case linker.IsName(name):
+		os.Exit(newCall(ctx, os.Stdout, os.Stderr).link(realLinker(name), args))
 	}
-	os.Exit(run(interruptContext(), os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(ctx, args, os.Stdout, os.Stderr))
 }
 
 // interruptContext returns a context that is canceled by the first termination signal. The second signal ends

@@ -36,7 +36,6 @@ func TestWrongUsage(t *testing.T) {
 		"merge --objects a":                 "unknown flag: --objects",
 		"--shard 1/2 f -o out":              "unknown flag: --shard; did you mean --share?",
 		"survey -r d":                       "unknown flag: -r",
-		"ld --print-dir f":                  "--print-dir takes no argument",
 		"ld":                                "ld requires a program, or -- and the arguments of ld",
 		"-q check f":                        "the verb check must be the first argument",
 		"-q -v f -o out":                    "-q and -v cannot be combined",
