@@ -33,10 +33,9 @@ type checkSettings struct {
 	reader  *convert.Reader
 }
 
-// checkCommand returns the verb check.
-func (c *call) checkCommand() *cobra.Command {
+// checkCommand defines the verb check.
+func (c *call) checkCommand(cmd *cobra.Command) {
 	s := &checkSettings{}
-	cmd := newCommand("check FILE...", "compare .sframe with the CFI")
 	sframeFlag(cmd, &s.SFrame)
 	intoFlag(cmd, &s.Reserved, intoUsage)
 	cfiFlags(cmd, &s.CFI, &s.Infer, &s.DebugFile)
@@ -63,7 +62,6 @@ func (c *call) checkCommand() *cobra.Command {
 		c.status = c.check(s, args, unread)
 		return nil
 	}
-	return cmd
 }
 
 // applyReader applies --for.
@@ -177,9 +175,39 @@ func (s *checkSettings) compareProgram(ctx context.Context, p *files.Program) (*
 const warnInferred = "some rows are for code without CFI; if the section was made with --infer, also check it with " +
 	"--infer"
 
+// each calls do for each file, prints its errors, and returns how many files failed. After a signal, it returns the
+// exit status, too. It also calls fail, if not nil, for each error.
+func (c *call) each(paths []string, undone string, do func(path string) error, fail func(path string, err error)) (
+	failed, interrupted int,
+) {
+	complain := func(path string, err error) {
+		complain(c.stderr, path, err)
+		if fail != nil {
+			fail(path, err)
+		}
+		failed++
+	}
+	for i, path := range paths {
+		err := c.ctx.Err()
+		if err == nil {
+			err = do(path)
+		}
+		if errors.Is(err, context.Canceled) {
+			for _, path := range paths[i:] {
+				complain(path, errors.New("interrupted, "+undone))
+			}
+			return failed, interruptedStatus(c.ctx)
+		}
+		if err != nil {
+			complain(path, err)
+		}
+	}
+	return failed, 0
+}
+
 // check compares the .sframe of each file with the CFI, prints the mismatches, and returns the exit status.
 func (c *call) check(s *checkSettings, paths []string, unread []*report.Failed) int {
-	sum := checkTotals{failed: len(unread), skipped: make(map[convert.Reason]int)}
+	sum := checkTotals{skipped: make(map[convert.Reason]int)}
 	fail := func(f *report.Failed) {
 		if s.form == "json" {
 			_ = report.WriteJSON(c.out, f) // run reports errors of standard output
@@ -188,19 +216,9 @@ func (c *call) check(s *checkSettings, paths []string, unread []*report.Failed) 
 	for _, f := range unread {
 		fail(f)
 	}
-	for i, path := range paths {
-		var checked *report.Check
-		var why convert.Reason
-		err := c.ctx.Err()
-		if err == nil {
-			checked, why, err = s.compare(c.ctx, path)
-		}
-		if errors.Is(err, context.Canceled) {
-			for _, path := range paths[i:] {
-				fail(report.NewFailed(path, errors.New("interrupted, not checked")))
-			}
-			return printInterrupted(c.ctx, c.stderr, paths[i:], "not checked")
-		}
+	reported := false // the report on the file has its error
+	failed, interrupted := c.each(paths, "not checked", func(path string) error {
+		checked, why, err := s.compare(c.ctx, path)
 		if err != nil {
 			err = explain(path, err, true)
 		}
@@ -208,17 +226,10 @@ func (c *call) check(s *checkSettings, paths []string, unread []*report.Failed) 
 			checked.Error = s.failure(checked, err)
 		}
 		if checked != nil || why != "" && err == nil {
-			if printed := printChecked(s, c.out, path, why, checked, len(paths) == 1); err == nil {
-				err = printed
-			}
+			err = cmp.Or(err, printChecked(s, c.out, path, why, checked, len(paths) == 1))
 		}
 		switch {
 		case err != nil:
-			complain(c.stderr, path, err)
-			if checked == nil {
-				fail(report.NewFailed(path, err))
-			}
-			sum.failed++
 		case why != "":
 			sum.skipped[why]++
 		case len(checked.Mismatches) > 0 || checked.Refused != "":
@@ -229,7 +240,18 @@ func (c *call) check(s *checkSettings, paths []string, unread []*report.Failed) 
 		default:
 			sum.correct++
 		}
+		reported = checked != nil && err != nil
+		return err
+	}, func(path string, err error) {
+		if !reported {
+			fail(report.NewFailed(path, err))
+		}
+		reported = false
+	})
+	if interrupted != 0 {
+		return interrupted
 	}
+	sum.failed = failed + len(unread)
 	if s.form == "text" && len(paths) > 1 {
 		fmt.Fprint(c.out, &sum)
 	}
@@ -358,10 +380,9 @@ func checkedText(w io.Writer, path string, c *report.Check, summary bool) {
 	fmt.Fprintf(w, "; mismatches: %d\n", len(c.Mismatches))
 }
 
-// dumpCommand returns the verb dump.
-func (c *call) dumpCommand() *cobra.Command {
+// dumpCommand defines the verb dump.
+func (c *call) dumpCommand(cmd *cobra.Command) {
 	s := &files.Sources{}
-	cmd := newCommand("dump FILE...", "print .sframe as objdump --sframe does")
 	sframeFlag(cmd, &s.SFrame)
 	intoFlag(cmd, &s.Reserved, intoUsage)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -374,7 +395,6 @@ func (c *call) dumpCommand() *cobra.Command {
 		c.status = c.dump(args, *s)
 		return nil
 	}
-	return cmd
 }
 
 // checkInputs rejects an empty list of inputs, empty names, and repeated standard input.
@@ -388,26 +408,18 @@ func checkInputs(paths []string) error {
 
 // dump prints the .sframe of each file, and returns the exit status.
 func (c *call) dump(paths []string, from files.Sources) int {
-	status := exitDone
 	out := bufio.NewWriter(c.out)
-	for i, path := range paths {
-		err := c.ctx.Err()
-		if err == nil {
-			if len(paths) > 1 {
-				fmt.Fprintf(out, "%s:\n\n", report.Printable(path))
-			}
-			err = dumpFile(c.ctx, out, path, from)
-			err = cmp.Or(err, out.Flush())
+	failed, interrupted := c.each(paths, "not printed", func(path string) error {
+		if len(paths) > 1 {
+			fmt.Fprintf(out, "%s:\n\n", report.Printable(path))
 		}
-		if errors.Is(err, context.Canceled) {
-			return printInterrupted(c.ctx, c.stderr, paths[i:], "not printed")
+		err := dumpFile(c.ctx, out, path, from)
+		if err = cmp.Or(err, out.Flush()); err != nil {
+			return explain(path, err, false)
 		}
-		if err != nil {
-			complain(c.stderr, path, explain(path, err, false))
-			status = exitError
-		}
-	}
-	return status
+		return nil
+	}, nil)
+	return cmp.Or(interrupted, min(failed, exitError))
 }
 
 // dumpFile prints the .sframe of an ELF file, or of a file that contains only the section.

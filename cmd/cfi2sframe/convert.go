@@ -74,17 +74,17 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 	version := cmd.Flags().Bool("version", false, "print version and build information")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *version {
-			return c.versionCommand().RunE(cmd, args)
+			return c.printVersion(cmd, args)
 		}
 		return c.convert(s, cmd, args)
 	}
 	return cmd
 }
 
-// removeCommand returns the verb remove.
-func (c *call) removeCommand(s *conversion) *cobra.Command {
+// removeCommand defines the verb remove.
+func (c *call) removeCommand(cmd *cobra.Command) {
+	s := newConversion()
 	s.verb, s.work = "remove", func() files.Work { return files.Remove(s.Reserved) }
-	cmd := newCommand("remove IN -o OUT\nremove --in-place FILE...", "remove .sframe and its segment")
 	s.outputFlags(cmd, "replace each FILE with its result")
 	s.defineTrees(cmd)
 	intoFlag(cmd, &s.Reserved, intoUsage)
@@ -92,7 +92,6 @@ func (c *call) removeCommand(s *conversion) *cobra.Command {
 	s.defineFile(cmd)
 	s.defineVerbose(cmd, "also report unchanged members of archives")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.convert(s, cmd, args) }
-	return cmd
 }
 
 // convert converts the files of a command line.

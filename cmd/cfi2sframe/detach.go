@@ -12,11 +12,11 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// detachCommand returns the verb detach.
-func (c *call) detachCommand(s *conversion) *cobra.Command {
+// detachCommand defines the verb detach.
+func (c *call) detachCommand(cmd *cobra.Command) {
+	s := newConversion()
 	s.verb, s.to.Detach = "detach", true
 	s.work = func() files.Work { return files.Detach(s.to.ByBuildID, s.Options, s.debugFile) }
-	cmd := newCommand("detach FILE -o OUT\ndetach FILE... -o DIR", "write .sframe to a separate file")
 	f := cmd.Flags()
 	f.StringVarP(&s.output, "output", "o", "",
 		"write to `FILE`; if it is a directory, to .build-id/ab/cdef.sframe in it; - is standard output")
@@ -33,18 +33,16 @@ func (c *call) detachCommand(s *conversion) *cobra.Command {
 		s.to.ByBuildID = s.isDirectory(len(args))
 		return c.convert(s, cmd, args)
 	}
-	return cmd
 }
 
-// attachCommand returns the verb attach.
-func (c *call) attachCommand(s *conversion) *cobra.Command {
+// attachCommand defines the verb attach.
+func (c *call) attachCommand(cmd *cobra.Command) {
+	s := newConversion()
 	s.verb = "attach"
 	s.work = func() files.Work {
 		return files.Attach(s.sframe, convert.AttachOptions{Source: s.Source, Infer: s.Infer, Force: s.Force},
 			s.debugFile)
 	}
-	cmd := newCommand("attach IN --sframe PATH -o OUT\nattach --in-place FILE... --sframe PATH",
-		"add .sframe from a separate file")
 	sframeFlag(cmd, &s.sframe)
 	s.outputFlags(cmd, "replace each FILE with its result")
 	s.defineTrees(cmd)
@@ -59,7 +57,6 @@ func (c *call) attachCommand(s *conversion) *cobra.Command {
 		}
 		return c.convert(s, cmd, args)
 	}
-	return cmd
 }
 
 // isDirectory reports whether the output is a directory, which need not exist.

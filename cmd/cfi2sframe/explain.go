@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ var fileKinds = []struct {
 func explain(path string, err error, recursive bool) error {
 	info, statErr := os.Stat(path)
 	switch {
-	case statErr != nil:
+	case statErr != nil || errors.Is(err, context.Canceled):
 		return err
 	case info.IsDir() && recursive:
 		return errors.New("is a directory; use -r")

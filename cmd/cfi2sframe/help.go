@@ -22,11 +22,8 @@ var groups = []struct{ title, flags string }{
 	{"Advanced", ""},
 }
 
-// The verbs and flags in brief help.
-const (
-	briefVerbs = "check dump lookup remove detach"
-	briefFlags = "output in-place dry-run recursive update for require cfi sframe print-dir report quiet verbose help"
-)
+// briefFlags are the flags in brief help.
+const briefFlags = "output in-place dry-run recursive update for require cfi sframe print-dir report quiet verbose help"
 
 // verbWidth is the width of the verb column.
 const verbWidth = 19
@@ -74,18 +71,21 @@ func (c *call) printHelp(cmd *cobra.Command, complete bool) {
 // printVerbs prints the verbs, or those of brief help.
 func (c *call) printVerbs(complete bool) {
 	fmt.Fprintln(c.out, "\nVerbs:")
-	n := len(c.verbs()) - 3 // version, help and completion need no description
-	for _, v := range c.verbs()[:n] {
-		form, _, _ := strings.Cut(v.Use, "\n")
+	var plain []string
+	for _, v := range allVerbs() {
+		form, _, _ := strings.Cut(v.usage, "\n")
 		if len(form) > verbWidth {
-			form = v.Name() + " ..."
+			form = v.name() + " ..."
 		}
-		if complete || slices.Contains(strings.Fields(briefVerbs), v.Name()) {
-			fmt.Fprintf(c.out, "  %-*s %s\n", verbWidth, form, v.Short)
+		switch {
+		case v.plain:
+			plain = append(plain, form)
+		case v.brief || complete:
+			fmt.Fprintf(c.out, "  %-*s %s\n", verbWidth, form, v.short)
 		}
 	}
 	if complete {
-		fmt.Fprintf(c.out, "  %s, %s, %s\n", c.made[n].Use, c.made[n+1].Use, c.made[n+2].Use)
+		fmt.Fprintf(c.out, "  %s\n", strings.Join(plain, ", "))
 	}
 }
 
@@ -132,10 +132,9 @@ func (c *call) printFlags(cmd *cobra.Command) {
 	}
 }
 
-// helpCommand returns the verb help.
-func (c *call) helpCommand() *cobra.Command {
-	cmd := newCommand("help [VERB]", "print help for cfi2sframe or a verb")
-	cmd.ValidArgs = strings.Fields(verbNames)
+// helpCommand defines the verb help.
+func (c *call) helpCommand(cmd *cobra.Command) {
+	cmd.ValidArgs = verbNames()
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		about := cmd.Root()
 		switch {
@@ -149,5 +148,4 @@ func (c *call) helpCommand() *cobra.Command {
 		c.printHelp(about, true)
 		return nil
 	}
-	return cmd
 }

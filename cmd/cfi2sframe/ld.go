@@ -22,9 +22,8 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// linkCommand returns the verb ld.
-func (c *call) linkCommand() *cobra.Command {
-	cmd := newCommand("ld PROGRAM ARG...\nld -- ARG...\nld --print-dir", "link, then convert")
+// linkCommand defines the verb ld.
+func (c *call) linkCommand(cmd *cobra.Command) {
 	cmd.DisableFlagParsing = true // --print-dir and --help are recognized only as the sole argument
 	cmd.Flags().Bool("print-dir", false,
 		"print the directory with linkers that convert their output, for a compiler's -B")
@@ -50,7 +49,6 @@ func (c *call) linkCommand() *cobra.Command {
 		}
 		return nil
 	}
-	return cmd
 }
 
 // realLinker returns the linker to run in place of one of the given name.

@@ -3,7 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -20,10 +20,9 @@ type lookupSettings struct {
 	cfi bool
 }
 
-// lookupCommand returns the verb lookup.
-func (c *call) lookupCommand() *cobra.Command {
+// lookupCommand defines the verb lookup.
+func (c *call) lookupCommand(cmd *cobra.Command) {
 	s := &lookupSettings{}
-	cmd := newCommand("lookup FILE PC...", "print the rows for addresses")
 	cmd.Flags().BoolVar(&s.cfi, "cfi", false, "print the rows from CFI, not from .sframe")
 	sframeFlag(cmd, &s.SFrame)
 	intoFlag(cmd, &s.Reserved, intoUsage)
@@ -43,33 +42,31 @@ func (c *call) lookupCommand() *cobra.Command {
 		c.status = c.lookup(s, args[0], args[1:])
 		return nil
 	}
-	return cmd
 }
 
 // lookup prints the rows for addresses or functions in a file, and returns the exit status.
 func (c *call) lookup(s *lookupSettings, path string, places []string) int {
-	l, err := lookUp(c.ctx, path, places, s)
-	switch {
-	case errors.Is(err, context.Canceled) || c.ctx.Err() != nil:
-		return printInterrupted(c.ctx, c.stderr, []string{path}, "not printed")
-	case err != nil:
-		complain(c.stderr, path, explain(path, err, false))
-		return exitTrouble
-	case s.form == "json":
-		err = report.WriteJSON(c.out, l)
-	case s.form == "text":
-		err = l.Text(c.out)
-	}
-	if err != nil {
-		complain(c.stderr, "report", err)
-		return exitTrouble
-	}
-	for _, pc := range l.PCs {
-		if pc.Row == nil {
-			return exitDifferent
+	status := exitDone
+	failed, interrupted := c.each([]string{path}, "not printed", func(path string) error {
+		l, err := lookUp(c.ctx, path, places, s)
+		if err != nil {
+			return explain(path, err, false)
 		}
+		if slices.ContainsFunc(l.PCs, func(pc report.PC) bool { return pc.Row == nil }) {
+			status = exitDifferent
+		}
+		switch s.form {
+		case "json":
+			return report.WriteJSON(c.out, l)
+		case "text":
+			return l.Text(c.out)
+		}
+		return nil
+	}, nil)
+	if failed > 0 {
+		status = exitTrouble
 	}
-	return exitDone
+	return cmp.Or(interrupted, status)
 }
 
 // lookUp finds the rows for addresses or functions in a file.

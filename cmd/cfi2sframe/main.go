@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -21,7 +20,7 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// Exit statuses of all verbs. exitStatuses describes them for help.
+// Exit statuses of all verbs. The list of verbs describes them for help.
 const (
 	exitDone      = 0
 	exitError     = 1
@@ -32,17 +31,14 @@ const (
 	exitSkipped   = 4
 )
 
-// exitStatuses describes the statuses of each verb, starting with 0.
-var exitStatuses = map[string][]string{
-	"check":  {"all sections are correct", "a mismatch", "usage or other error"},
-	"lookup": {"every pc has a row", "a pc has no row", "usage or other error"},
-	"ld": {"linked, and converted if possible", "cfi2sframe or the linker failed", "wrong usage",
-		"coverage below the required minimum"},
-}
-
 // statusesOf describes the exit statuses of a verb, the last of which depend on its flags.
 func statusesOf(cmd *cobra.Command) string {
-	words := slices.Clone(exitStatuses[cmd.Name()])
+	var words []string
+	for _, v := range allVerbs() {
+		if v.name() == cmd.Name() {
+			words = v.statuses
+		}
+	}
 	if words == nil {
 		words = []string{"done", "error", "wrong usage"}
 		if cmd.Flags().Lookup("output") != nil {
@@ -112,14 +108,6 @@ func interruptedStatus(ctx context.Context) int {
 		return 128 + int(s)
 	}
 	return exitError
-}
-
-// printInterrupted prints which files were not processed because of a signal, and returns the exit status.
-func printInterrupted(ctx context.Context, stderr io.Writer, files []string, what string) int {
-	for _, f := range files {
-		complain(stderr, f, errors.New("interrupted, "+what))
-	}
-	return interruptedStatus(ctx)
 }
 
 // complain prints an error, preceded by the name of the file or step that it concerns.

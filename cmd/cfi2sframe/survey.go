@@ -30,11 +30,10 @@ func (w *sumWork) define(cmd *cobra.Command) {
 	noSyncFlag(cmd, &w.noSync)
 }
 
-// surveyCommand returns the verb survey.
-func (c *call) surveyCommand() *cobra.Command {
+// surveyCommand defines the verb survey.
+func (c *call) surveyCommand(cmd *cobra.Command) {
 	w := &sumWork{what: "survey"}
 	opt := survey.Options{Starting: heap.Raise}
-	cmd := newCommand("survey PATH...", "report the coverage of all files in a tree")
 	f := cmd.Flags()
 	f.BoolVar(&opt.Objects, "objects", false, "also survey relocatable objects and archives")
 	inferFlag(cmd, &opt.Infer)
@@ -62,13 +61,11 @@ func (c *call) surveyCommand() *cobra.Command {
 		})
 		return nil
 	}
-	return cmd
 }
 
-// mergeCommand returns the verb merge.
-func (c *call) mergeCommand() *cobra.Command {
+// mergeCommand defines the verb merge.
+func (c *call) mergeCommand(cmd *cobra.Command) {
 	w := &sumWork{what: "merge"}
-	cmd := newCommand("merge SURVEY...", "merge JSON surveys")
 	w.define(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := cmp.Or(checkInputs(args), w.reporting.check()); err != nil {
@@ -81,7 +78,6 @@ func (c *call) mergeCommand() *cobra.Command {
 		c.status = w.run(c.ctx, args, func() (*survey.Survey, error) { return survey.Merge(args) })
 		return nil
 	}
-	return cmd
 }
 
 // run writes the report on a survey of the given paths, and returns the exit status.
@@ -100,7 +96,8 @@ func (w *sumWork) run(ctx context.Context, paths []string, survey func() (*surve
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		return printInterrupted(ctx, w.stderr, []string{w.what}, "nothing written")
+		complain(w.stderr, w.what, errors.New("interrupted, nothing written"))
+		return interruptedStatus(ctx)
 	case err != nil:
 		complain(w.stderr, w.what, err)
 		return exitError

@@ -28,21 +28,67 @@ type call struct {
 	status int
 }
 
-// verbNames are the names of all verbs, in the order in which the help lists them.
-const verbNames = "check dump lookup survey merge remove detach attach ld version help completion"
+// A verb is a subcommand. More help is in help/NAME.txt, if that exists.
+type verb struct {
+	usage    string                      // each line is one form of the command line; the first word is the verb's name
+	short    string                      // one line of help
+	brief    bool                        // also listed in brief help
+	plain    bool                        // listed without description
+	statuses []string                    // the meaning of its exit statuses, starting with 0; usually nil
+	define   func(*call, *cobra.Command) // defines the flags and RunE
+}
+
+// allVerbs returns all verbs, in the order in which the help lists them. It is a function because the verb help calls
+// it.
+func allVerbs() []verb {
+	return []verb{
+		{usage: "check FILE...", short: "compare .sframe with the CFI", brief: true, define: (*call).checkCommand,
+			statuses: []string{"all sections are correct", "a mismatch", "usage or other error"}},
+		{usage: "dump FILE...", short: "print .sframe as objdump --sframe does", brief: true,
+			define: (*call).dumpCommand},
+		{usage: "lookup FILE PC...", short: "print the rows for addresses", brief: true, define: (*call).lookupCommand,
+			statuses: []string{"every pc has a row", "a pc has no row", "usage or other error"}},
+		{usage: "survey PATH...", short: "report the coverage of all files in a tree", define: (*call).surveyCommand},
+		{usage: "merge SURVEY...", short: "merge JSON surveys", define: (*call).mergeCommand},
+		{usage: "remove IN -o OUT\nremove --in-place FILE...", short: "remove .sframe and its segment", brief: true,
+			define: (*call).removeCommand},
+		{usage: "detach FILE -o OUT\ndetach FILE... -o DIR", short: "write .sframe to a separate file", brief: true,
+			define: (*call).detachCommand},
+		{usage: "attach IN --sframe PATH -o OUT\nattach --in-place FILE... --sframe PATH",
+			short: "add .sframe from a separate file", define: (*call).attachCommand},
+		{usage: "ld PROGRAM ARG...\nld -- ARG...\nld --print-dir", short: "link, then convert",
+			define: (*call).linkCommand, statuses: []string{"linked, and converted if possible",
+				"cfi2sframe or the linker failed", "wrong usage", "coverage below the required minimum"}},
+		{usage: "version", short: "print version and build information", plain: true, define: (*call).versionCommand},
+		{usage: "help [VERB]", short: "print help for cfi2sframe or a verb", plain: true, define: (*call).helpCommand},
+		{usage: "completion SHELL", short: "print completions for bash, zsh or fish", plain: true,
+			define: (*call).completionCommand},
+	}
+}
+
+// name returns the name of the verb.
+func (v *verb) name() string { return strings.Fields(v.usage)[0] }
+
+// verbNames returns the names of all verbs.
+func verbNames() (names []string) {
+	for _, v := range allVerbs() {
+		names = append(names, v.name())
+	}
+	return names
+}
 
 // isVerb reports whether a command line starts with a verb.
 func isVerb(args []string) bool {
-	return len(args) > 0 && slices.Contains(strings.Fields(verbNames), args[0])
+	return len(args) > 0 && slices.Contains(verbNames(), args[0])
 }
 
 // verbs returns the commands of all verbs. Building them takes time, so they are built on first use.
 func (c *call) verbs() []*cobra.Command {
 	if c.made == nil {
-		c.made = []*cobra.Command{
-			c.checkCommand(), c.dumpCommand(), c.lookupCommand(), c.surveyCommand(), c.mergeCommand(),
-			c.removeCommand(newConversion()), c.detachCommand(newConversion()), c.attachCommand(newConversion()),
-			c.linkCommand(), c.versionCommand(), c.helpCommand(), c.completionCommand(),
+		for _, v := range allVerbs() {
+			cmd := newCommand(v.usage, v.short)
+			v.define(c, cmd)
+			c.made = append(c.made, cmd)
 		}
 	}
 	return c.made
@@ -99,7 +145,7 @@ func mistypedVerb(args []string) error {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || strings.Contains(args[0], "/") {
 		return nil
 	}
-	meant := didYouMean(args[0], "", strings.Fields(verbNames))
+	meant := didYouMean(args[0], "", verbNames())
 	if meant == "" {
 		return nil
 	}
@@ -190,23 +236,20 @@ func joinWords(words []string, last string) string {
 	return strings.Join(words[:n], ", ") + " " + last + " " + words[n]
 }
 
-// versionCommand returns the verb version.
-func (c *call) versionCommand() *cobra.Command {
-	cmd := newCommand("version", "print version and build information")
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return fmt.Errorf("version takes no arguments: %q", args[0])
-		}
-		fmt.Fprintf(c.out, "%s\nBuilt with %s for %s/%s\n", thisVersion(), runtime.Version(), runtime.GOOS,
-			runtime.GOARCH)
-		return nil
+// versionCommand defines the verb version.
+func (c *call) versionCommand(cmd *cobra.Command) { cmd.RunE = c.printVersion }
+
+// printVersion prints the version.
+func (c *call) printVersion(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("version takes no arguments: %q", args[0])
 	}
-	return cmd
+	fmt.Fprintf(c.out, "%s\nBuilt with %s for %s/%s\n", thisVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return nil
 }
 
-// completionCommand returns the verb completion.
-func (c *call) completionCommand() *cobra.Command {
-	cmd := newCommand("completion SHELL", "print completions for bash, zsh or fish")
+// completionCommand defines the verb completion.
+func (c *call) completionCommand(cmd *cobra.Command) {
 	cmd.ValidArgs = []string{"bash", "fish", "zsh"}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch strings.Join(args, " ") {
@@ -219,5 +262,4 @@ func (c *call) completionCommand() *cobra.Command {
 		}
 		return errors.New("completion requires one of bash, fish and zsh")
 	}
-	return cmd
 }
