@@ -27,10 +27,6 @@ func RowSize(info byte) int {
 	return 1 + int(info>>freInfoCount&0xf)<<(info>>freInfoSize&3)
 }
 
-// MaxRowSize is the size in bytes of the largest row without its start address: the info word, and a control and an
-// offset word for each of three rules.
-const MaxRowSize = 1 + 6*4
-
 // AppendStart appends the start address of an FRE.
 func (c *Codec) AppendStart(out []byte, start uint32, t FREType) []byte {
 	return c.appendUnsigned(out, start, t.Size())

@@ -166,18 +166,6 @@ type Result struct {
 	cuts    map[cfi.FDE]outcome // outcomes of FDEs that overlap others
 }
 
-// ListedTo returns the address up to which Gaps is complete.
-func (r *Result) ListedTo() uint64 {
-	ranges := 0
-	for _, s := range r.Sums {
-		ranges += s.Ranges
-	}
-	if n := len(r.Gaps); n < ranges {
-		return r.Gaps[n-1].End
-	}
-	return math.MaxUint64
-}
-
 // An outcome is the result for one FDE.
 type outcome struct {
 	lossy   bool   // has a gap that makes a stack trace lose frames

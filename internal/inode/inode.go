@@ -1,16 +1,10 @@
 // Package inode identifies files independently of their names.
 package inode
 
-import (
-	"fmt"
-	"io/fs"
-)
+import "io/fs"
 
 // An ID identifies a file while it has a name or is open.
 type ID struct{ dev, ino uint64 }
-
-// String formats the ID so that different processes can compare it.
-func (id ID) String() string { return fmt.Sprintf("%x:%x", id.dev, id.ino) }
 
 // SameDevice reports whether two files are on the same file system, or true if that is unknown.
 func SameDevice(a, b fs.FileInfo) bool {

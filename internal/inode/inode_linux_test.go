@@ -31,13 +31,13 @@ func TestStat(t *testing.T) {
 		t.Error("no ID")
 	}
 	uid, gid, ok := inode.Owner(info)
-	got := fmt.Sprintf("%s %d %d %d %t", id, inode.Links(info), uid, gid, ok)
+	got := fmt.Sprintf("%x %d %d %d %t", id, inode.Links(info), uid, gid, ok)
 	out := must.Get(exec.Command(peer.Look(t, "stat"), "-c", "%D:%i %h %u %g true", a).Output())(t)
 	var dev, ino uint64
 	var rest string
 	must.Get(fmt.Sscanf(string(out), "%x:%d", &dev, &ino))(t)
 	_, rest, _ = strings.Cut(strings.TrimSpace(string(out)), " ")
-	if want := fmt.Sprintf("%x:%x %s", dev, ino, rest); got != want {
+	if want := fmt.Sprintf("{%x %x} %s", dev, ino, rest); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	none := must.Get(fs.Stat(fstest.MapFS{"x": {}}, "x"))(t)

@@ -14,9 +14,6 @@ var (
 	denied = []syscall.Errno{syscall.EACCES, syscall.EPERM, syscall.ENXIO}
 )
 
-// IsMissing reports whether an error means that there is no such file.
-func IsMissing(err error) bool { return isOneOf(err, missing) }
-
 // OfMachine reports whether an error comes from the system, such as a full disk, an I/O error, or lack of memory. The
 // file may be valid, so it must not count as unsupported, damaged or missing.
 func OfMachine(err error) bool {
