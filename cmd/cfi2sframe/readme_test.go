@@ -38,7 +38,7 @@ func TestUsage(t *testing.T) {
 	}
 	for _, f := range must.Get(helpFiles.ReadDir("help"))(t) {
 		if !slices.Contains(texts, f.Name()) {
-			t.Errorf("cmd/cfi2sframe/help/%s: add its verb to allVerbs in cmd/cfi2sframe/verbs.go, or remove it", f.Name())
+			t.Errorf("cmd/cfi2sframe/help/%s: add its verb to allVerbs in verbs.go, or remove it", f.Name())
 		}
 	}
 	for _, r := range translate.Reasons() {

@@ -3,7 +3,6 @@ package arch
 import (
 	"debug/elf"
 
-	"cfi2sframe/internal/insn"
 	"cfi2sframe/sframe"
 )
 
@@ -27,7 +26,6 @@ var aarch64 = Arch{
 	},
 
 	MaxPage:        64 << 10,
-	Branch:         branch(insn.DecodeAArch64), // instructions are little-endian even if data is big-endian
 	MappingSymbols: true,
 	Fields: map[uint32]Field{
 		uint32(elf.R_AARCH64_ABS64):  {Size: 8},

@@ -32,7 +32,6 @@ var amd64 = Arch{
 	Epilogue: epilogueAMD64,
 
 	MaxPage: 4 << 10,
-	Branch:  branch(insn.DecodeAMD64),
 	Fields: map[uint32]Field{
 		uint32(elf.R_X86_64_64):   {Size: 8},
 		uint32(elf.R_X86_64_PC64): {Size: 8, PCRel: true},

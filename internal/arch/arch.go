@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"strings"
 
-	"cfi2sframe/internal/insn"
 	"cfi2sframe/sframe"
 )
 
@@ -61,9 +60,6 @@ type Arch struct {
 	MaxPage uint64 // largest page size in bytes
 	// MappingSymbols is set if assemblers mark code and data with the symbols $x and $d.
 	MappingSymbols bool
-	// Branch decodes the direct jump or call at the start of b, which is at pc. It returns the size of the instruction
-	// in bytes, its target, and whether it is a call. For any other instruction, the size is 0.
-	Branch func(b []byte, pc uint64) (size int, target uint64, call bool)
 	// Fields maps the relocation types of non-code sections in objects to their fields.
 	Fields map[uint32]Field
 	// Relative lists the types of dynamic relocations that name no symbol, and whose addend is an address in the file:
@@ -130,16 +126,6 @@ func (a *Arch) ABI(o binary.ByteOrder) sframe.ABI {
 		return a.Big
 	}
 	return 0
-}
-
-// branch returns Arch.Branch for a machine with a decoder.
-func branch(decode func([]byte, uint64) (insn.Inst, bool)) func([]byte, uint64) (int, uint64, bool) {
-	return func(b []byte, pc uint64) (size int, target uint64, call bool) {
-		if in, ok := decode(b, pc); ok && (in.Op == insn.Jump || in.Op == insn.Call) {
-			return in.Size, in.Target, in.Op == insn.Call
-		}
-		return 0, 0, false
-	}
 }
 
 // Register returns the name of a register.

@@ -2,7 +2,6 @@ package arch
 
 import (
 	"debug/elf"
-	"encoding/binary"
 
 	"cfi2sframe/sframe"
 )
@@ -29,7 +28,6 @@ var s390x = Arch{
 	SavesSP:  true,
 
 	MaxPage: 4 << 10,
-	Branch:  branchS390X,
 	Fields: map[uint32]Field{
 		uint32(elf.R_390_64):   {Size: 8},
 		uint32(elf.R_390_PC64): {Size: 8, PCRel: true},
@@ -37,13 +35,4 @@ var s390x = Arch{
 		uint32(elf.R_390_PC32): {Size: 4, PCRel: true},
 	},
 	Relative: []uint32{uint32(elf.R_390_RELATIVE), 61}, // R_390_IRELATIVE
-}
-
-// branchS390X decodes BRANCH RELATIVE ON CONDITION LONG with mask 15, and BRANCH RELATIVE AND SAVE LONG (z/Architecture
-// Principles of Operation). Displacements are in halfwords.
-func branchS390X(b []byte, pc uint64) (size int, target uint64, call bool) {
-	if len(b) < 6 || pc%2 != 0 || b[0] != 0xc0 || b[1] != 0xf4 && b[1] != 0xe5 {
-		return 0, 0, false
-	}
-	return 6, pc + 2*uint64(int64(int32(binary.BigEndian.Uint32(b[2:])))), b[1] == 0xe5
 }

@@ -70,8 +70,8 @@ func Find(name string) (string, error) {
 			}
 		}
 	}
-	return "", errors.New("not found in PATH or COMPILER_PATH, except cfi2sframe; use -- before arguments of ld, or set " +
-		"CFI2SFRAME_LD to the path of a linker")
+	return "", errors.New("not found in PATH or COMPILER_PATH, except cfi2sframe; use -- before arguments of ld, or " +
+		"set CFI2SFRAME_LD to the path of a linker")
 }
 
 // isSelf reports whether path is the file of this program.

@@ -136,7 +136,8 @@ func TestDir(t *testing.T) {
 	for range 2 {
 		dir, err := Dir(exe)
 		entries, _ := os.ReadDir(dir)
-		if to, _ := os.Readlink(filepath.Join(dir, "ld.mold")); err != nil || to != exe || len(entries) != len(links()) {
+		to, _ := os.Readlink(filepath.Join(dir, "ld.mold"))
+		if err != nil || to != exe || len(entries) != len(links()) {
 			t.Errorf("got %s, %v: %v", dir, err, entries)
 		}
 	}

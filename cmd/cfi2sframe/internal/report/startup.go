@@ -1,12 +1,10 @@
 package report
 
 import (
-	"debug/elf"
 	"slices"
 	"sort"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/arch"
 )
 
 // Start-up code comes from the object files crt*.o of the C library and the compiler. Compilers link these files into
@@ -23,19 +21,17 @@ var (
 	entryNames = []string{"_start", "_start_c", "__start", "___start"}
 )
 
-// Upper bounds on sizes in bytes. GCC 12 to 16 and glibc 2.36 to 2.43 on amd64, aarch64 and s390x need at most 112
-// (maxBeforeDtors), 84 (maxDtors), 64 (maxFrameDummy) and 80 (maxInit), measured on 2026-11-28.
+// Upper bounds on sizes in bytes. In Debian 12 and unstable, on amd64, aarch64 and s390x, start-up code without CFI has
+// at most 80 bytes in .init and 185 in .text.
 const (
-	maxBeforeDtors  = 160 // deregister_tm_clones and register_tm_clones
-	maxDtors        = 192 // __do_global_dtors_aux
-	maxFrameDummy   = 96
 	maxInit         = 128     // .init, .fini, or any other function
-	maxPointers     = 1 << 16 // in .init_array and .fini_array
+	maxInText       = 192     // all functions in .text
 	maxStartupNames = 1 << 16 // maximum number of symbol names to read in code without CFI
 )
 
 // findStartup returns the start-up code in the given ranges of code without CFI, which are sorted and contain no
-// padding. It follows pointers, calls and jumps, which stripped files also contain, then looks for symbols in the rest.
+// padding: .init and .fini, and functions in .text. In a stripped file, these are the first code of .text that has no
+// CFI, because compilers link the files of the C library first. Code without CFI that follows directly may count, too.
 func findStartup(f *elffile.File, free []elffile.Span) []elffile.Span {
 	var found []elffile.Span
 	crti := false // crti.o is linked in, and therefore also crt1.o
@@ -49,12 +45,16 @@ func findStartup(f *elffile.File, free []elffile.Span) []elffile.Span {
 	if crti {
 		names = slices.Concat(startupNames, entryNames)
 	}
-	found = disjoint(append(found, startupPlaces(f, free, crti)...))
-	var rest []elffile.Span
-	for _, r := range free {
-		rest = append(rest, subtract(r, found)...)
+	named := startupSymbols(f, free, names)
+	if text := f.Section(".text"); crti && len(named) == 0 && text != nil && !f.IsObject() {
+		i := sort.Search(len(free), func(i int) bool { return free[i].End > text.Addr })
+		if i < len(free) {
+			r := free[i]
+			r.End = min(r.End, r.Begin+maxInText)
+			named = append(named, r)
+		}
 	}
-	return disjoint(append(found, startupSymbols(f, rest, names)...))
+	return disjoint(append(found, named...))
 }
 
 // disjoint sorts ranges and truncates overlapping ones.
@@ -68,133 +68,6 @@ func disjoint(list []elffile.Span) []elffile.Span {
 		}
 	}
 	return out
-}
-
-// startupPlaces finds start-up code without using symbols.
-//
-// The functions of crtbegin.o are deregister_tm_clones, register_tm_clones, __do_global_dtors_aux and frame_dummy, in
-// this order. .fini_array points to the third, which calls the first, and .init_array to the fourth, which jumps to the
-// second; in older files .fini and .init call them. These functions may follow the entry point, which is in crt1.o,
-// and, on aarch64, a function from crti.o that .init calls. The function of crtend.o is the last in .text.
-func startupPlaces(f *elffile.File, free []elffile.Span, crti bool) []elffile.Span {
-	a := arch.Of(elf.Machine(f.Machine))
-	if a == nil || f.IsObject() {
-		return nil
-	}
-	dtors, ctors := codePointers(f, a, elf.SHT_FINI_ARRAY), codePointers(f, a, elf.SHT_INIT_ARRAY)
-	called := func(name string) (targets []uint64) {
-		if s := f.Section(name); crti && s != nil {
-			eachBranch(f, a, s.Addr, s.Addr+min(s.Size, maxInit), true, func(_, target uint64) {
-				targets = append(targets, target)
-			})
-		}
-		return targets
-	}
-	helpers := called(".init")
-	ctors, dtors = append(ctors, helpers...), append(dtors, called(".fini")...)
-	slices.Sort(ctors)
-	slices.Sort(dtors)
-	var found []elffile.Span
-	for _, r := range free {
-		dtor := firstAtLeast(dtors, r.Begin)
-		ctor := firstAtLeast(ctors, dtor)
-		begin, end := ^uint64(0), uint64(0)
-		if ctor < r.End && ctor-dtor <= maxDtors {
-			register := ^uint64(0)
-			eachBranch(f, a, ctor, min(r.End, ctor+maxFrameDummy), false, func(next, target uint64) {
-				if target >= r.Begin && target < dtor && (target == register || end == 0) {
-					register, end = target, next
-				}
-			})
-			eachBranch(f, a, dtor, ctor, true, func(_, target uint64) {
-				if target >= r.Begin && target < register && dtor-target <= maxBeforeDtors {
-					begin = target
-				}
-			})
-		}
-		if begin >= end { // without crtbegin.o: start-up code must extend to the end of the range
-			begin, end = r.End, r.End
-		}
-		for _, at := range append(helpers, f.Entry) {
-			if crti && at >= r.Begin && at < begin && begin-at <= maxInit {
-				begin = at
-			}
-		}
-		if begin < end {
-			found = append(found, elffile.Span{Begin: begin, End: end})
-		}
-	}
-	return found
-}
-
-// firstAtLeast returns the first element of a sorted list that is >= bound, or the maximum value if there is none.
-func firstAtLeast(list []uint64, bound uint64) uint64 {
-	if i, _ := slices.BinarySearch(list, bound); i < len(list) {
-		return list[i]
-	}
-	return ^uint64(0)
-}
-
-// eachBranch calls fn for each direct call, or each direct jump, in the code from begin to end, with the address of the
-// next instruction and the target.
-func eachBranch(f *elffile.File, a *arch.Arch, begin, end uint64, calls bool, fn func(next, target uint64)) {
-	off, ok := f.FileOffset(begin, end-begin)
-	if !ok {
-		return
-	}
-	b, err := f.ReadAt("code", off, end-begin)
-	if err != nil {
-		return // the file is damaged
-	}
-	for i := range b {
-		pc := begin + uint64(i)
-		if size, target, call := a.Branch(b[i:], pc); size > 0 && call == calls {
-			fn(pc+uint64(size), target)
-		}
-	}
-}
-
-// codePointers returns the pointers in the section of the given type. If the linker left the section zeroed, the
-// pointers are in R_*_RELATIVE relocations.
-func codePointers(f *elffile.File, a *arch.Arch, of elf.SectionType) []uint64 {
-	i := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return elf.SectionType(s.Type) == of })
-	if i < 0 {
-		return nil
-	}
-	s := &f.Sections[i]
-	var list []uint64
-	empty := true
-	// If the section is damaged, start-up code counts as ordinary code.
-	_ = f.ReadTable("section "+s.Name, s.Off, min(s.Size, 8*maxPointers), 8, func(b []byte, _ uint64) error {
-		for ; len(b) >= 8; b = b[8:] {
-			p := f.Order.Uint64(b)
-			empty = empty && p == 0
-			list = append(list, p)
-		}
-		return nil
-	})
-	if !empty {
-		return list
-	}
-	const relaSize = 24
-	total := uint64(0) // bounds the work on overlapping tables
-	for i := range f.Sections {
-		r := &f.Sections[i]
-		if elf.SectionType(r.Type) != elf.SHT_RELA || !r.Alloc() || r.Size > f.Size-min(total, f.Size) {
-			continue
-		}
-		total += r.Size
-		_ = f.ReadTable("section "+r.Name, r.Off, r.Size, relaSize, func(b []byte, _ uint64) error {
-			for ; len(b) >= relaSize; b = b[relaSize:] {
-				relative := f.Order.Uint64(b[8:]) == uint64(a.Relative[0])
-				if relative && f.Order.Uint64(b)-s.Addr < s.Size && len(list) < 2*maxPointers {
-					list = append(list, f.Order.Uint64(b[16:]))
-				}
-			}
-			return nil
-		})
-	}
-	return list
 }
 
 // startupSymbols finds start-up code by its symbols. A function whose symbol has no size ends at the next symbol.
@@ -218,7 +91,9 @@ func startupSymbols(f *elffile.File, free []elffile.Span, names []string) []elff
 	slices.Sort(starts)
 	for i := range found {
 		r := &found[i]
-		r.End = min(r.End, firstAtLeast(starts, r.Begin+1))
+		if next, _ := slices.BinarySearch(starts, r.Begin+1); next < len(starts) {
+			r.End = min(r.End, starts[next])
+		}
 	}
 	return found
 }

@@ -35,7 +35,7 @@ func startupOf(t *testing.T, path string) *Coverage {
 }
 
 // TestStartup expects the compilers' start-up code to be recognized, with symbols or stripped, but no other function
-// without CFI, even if it follows directly.
+// without CFI, even if it follows directly. In a stripped file, its first bytes may count as start-up code.
 func TestStartup(t *testing.T) {
 	for _, tt := range []struct{ machine, compiler, flags string }{
 		{"x86_64", "gcc", "-O0"},
@@ -75,10 +75,14 @@ func TestStartup(t *testing.T) {
 			for _, order := range [][]string{{"hello.c", assembly}, {assembly, "hello.c"}} {
 				for _, flag := range []string{"-g0", "-s"} {
 					got := startupOf(t, compile("prog", append(order, flag)...))
-					if n := got.Uncovered.Bytes; n < bareSize || n-bareSize >= alignment ||
-						got.Uncovered.Startup != whole.Uncovered.Startup {
-						t.Errorf("%s %v: %d bytes without CFI, start-up code %d; want %d and %d", flag, order, n,
-							got.Uncovered.Startup, bareSize, whole.Uncovered.Startup)
+					more := got.Uncovered.Startup - whole.Uncovered.Startup
+					n, most := got.Uncovered.Bytes+more, uint64(3) // padding
+					if flag == "-s" {
+						most = 32
+					}
+					if n < bareSize || n-bareSize >= alignment || more > most {
+						t.Errorf("%s %v: %d bytes without CFI, start-up code %d; want %d and %d", flag, order,
+							got.Uncovered.Bytes, got.Uncovered.Startup, bareSize, whole.Uncovered.Startup)
 					}
 				}
 			}
