@@ -75,7 +75,7 @@ func TestFullDisk(t *testing.T) {
 
 	closed := must.Get(os.Create(filepath.Join(dir, "closed")))(t)
 	closed.Close()
-	expectRun(t, exitError, "file already closed", closed, "survey", in)
+	expectRun(t, exitError, "file already closed", closed, "--dry-run", "--report", "json", in)
 }
 
 // expectConverted expects files to have an .sframe.

@@ -16,7 +16,7 @@ const helpWidth = 80
 
 // groups lists the headings of help texts, and the flags below each. All other flags are advanced.
 var groups = []struct{ title, flags string }{
-	{"Output", "output in-place recursive dry-run preserve-dates update force skip-unsupported objects"},
+	{"Output", "output in-place recursive dry-run preserve-dates update force skip-unsupported"},
 	{"Format", "for format pcrel outermost share padding into"},
 	{"Reporting", "report report-file min-coverage min-unwindable require skip-status quiet verbose"},
 	{"Advanced", ""},

@@ -120,11 +120,6 @@ func TestOneNumber(t *testing.T) {
 			if got, _ := textAmount(t, 0, "check", out); got != want {
 				t.Errorf("%s, format %s: check %v; text %v", file, format, got, want)
 			}
-			if format == "3" {
-				if got, printed := textAmount(t, 1, "survey", file); got.Code != want.Code || printed != share {
-					t.Errorf("%s: survey %v, %s; text %v, %s", file, got, printed, want, share)
-				}
-			}
 			var page bytes.Buffer
 			expectRun(t, exitDone, "", &page, "--dry-run", "--format", format, "--report", "html", file)
 			if !strings.Contains(page.String(), share) {

@@ -48,8 +48,6 @@ func allVerbs() []verb {
 			define: (*call).dumpCommand},
 		{usage: "lookup FILE PC...", short: "print the rows for addresses", brief: true, define: (*call).lookupCommand,
 			statuses: []string{"every pc has a row", "a pc has no row", "usage or other error"}},
-		{usage: "survey PATH...", short: "report the coverage of all files in a tree", define: (*call).surveyCommand},
-		{usage: "merge SURVEY...", short: "merge JSON surveys", define: (*call).mergeCommand},
 		{usage: "remove IN -o OUT\nremove --in-place FILE...", short: "remove .sframe and its segment", brief: true,
 			define: (*call).removeCommand},
 		{usage: "detach FILE -o OUT\ndetach FILE... -o DIR", short: "write .sframe to a separate file", brief: true,

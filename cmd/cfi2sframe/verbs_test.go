@@ -22,10 +22,6 @@ func TestWrongUsage(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	for args, want := range map[string]string{
-		"survey --format 3 .":               "unknown flag: --format",
-		"survey --force .":                  "unknown flag: --force",
-		"survey -p .":                       "unknown flag: -p",
-		"survey -v .":                       "unknown flag: -v",
 		"remove --min-coverage 99 f -o out": "unknown flag: --min-coverage",
 		"remove --report html f -o out":     `--report "html" is invalid; use none, text or json`,
 		"dump --report html f":              "unknown flag: --report",
@@ -33,9 +29,7 @@ func TestWrongUsage(t *testing.T) {
 		"dump -o out f":                     "unknown flag: -o",
 		"check --format 3 f":                "unknown flag: --format",
 		"check --report csv f":              `--report "csv" is invalid; use none, text or json`,
-		"merge --objects a":                 "unknown flag: --objects",
 		"--shard 1/2 f -o out":              "unknown flag: --shard; did you mean --share?",
-		"survey -r d":                       "unknown flag: -r",
 		"ld":                                "ld requires a program, or -- and the arguments of ld",
 		"-q check f":                        "the verb check must be the first argument",
 		"-q -v f -o out":                    "-q and -v cannot be combined",
@@ -62,7 +56,6 @@ func TestWrongUsage(t *testing.T) {
 		"help a b":                          "help takes one verb",
 		"version extra":                     `version takes no arguments: "extra"`,
 		"completion csh":                    "completion requires one of bash, fish and zsh",
-		"survey --shard 3/2 .":              `--shard "3/2" is not I/N, where 1 <= I <= N <= 1048576`,
 	} {
 		said := expectRun(t, exitUsage, "cfi2sframe: "+want+"\nTry 'cfi2sframe ", io.Discard, strings.Fields(args)...)
 		if !strings.HasPrefix(said, "cfi2sframe: "+want) {

@@ -41,7 +41,7 @@ func TestPage(t *testing.T) {
 	}
 	text := must.Get(mandoc("-T", "utf8", "-O", "width=100", path).Output())(t)
 	text = overstrike.ReplaceAll(text, nil)
-	for _, args := range [][]string{{"--help"}, {"help", "check"}, {"help", "ld"}, {"help", "survey"}} {
+	for _, args := range [][]string{{"--help"}, {"help", "check"}, {"help", "ld"}} {
 		help := must.Get(exec.Command(product, args...).Output())(t)
 		for line := range strings.Lines(string(help)) {
 			if line = strings.TrimSpace(strings.TrimPrefix(line, "Usage:")); !strings.Contains(string(text), line) {
@@ -64,11 +64,11 @@ var completions = []completion{
 	{"cfi2sframe --format ", []string{"1", "2", "3"}},
 	{"cfi2sframe --format=", []string{"1", "2", "3"}},
 	{"cfi2sframe check --report ", []string{"json", "none", "text"}},
-	{"cfi2sframe survey --report=h", []string{"html"}},
+	{"cfi2sframe --report=h", []string{"html"}},
 	{"cfi2sframe --share=", []string{"auto", "off", "on"}},
 	{"cfi2sframe check --min", []string{"--min-coverage", "--min-unwindable"}},
-	{"cfi2sframe ", []string{"attach", "check", "completion", "detach", "dump", "help", "ld", "lookup", "merge",
-		"remove", "survey", "version"}},
+	{"cfi2sframe ", []string{"attach", "check", "completion", "detach", "dump", "help", "ld", "lookup", "remove",
+		"version"}},
 	{"cfi2sframe l", []string{"ld", "lookup"}},
 	{"cfi2sframe help d", []string{"detach", "dump"}},
 	{"cfi2sframe completion ", []string{"bash", "fish", "zsh"}},

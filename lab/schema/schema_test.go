@@ -19,7 +19,6 @@ import (
 
 const (
 	reports  = "../../cmd/cfi2sframe/internal/report/"
-	survey   = "../../cmd/cfi2sframe/internal/survey/survey.schema.json"
 	fixtures = "../../testdata/bin/"
 )
 
@@ -118,9 +117,6 @@ func TestReports(t *testing.T) {
 			"missing")},
 		{reports + "report.schema.json", 1, lookup},
 		{reports + "report.schema.json", 1, append(lookup, "--cfi")},
-		{survey, 4, []string{"survey", "--report", "json", filepath.Join(dir, "files")}},
-		{survey, 50, []string{"survey", "--report", "json", fixtures}},
-		{survey, 5, []string{"survey", "--report", "json", "--shard", "1/3", fixtures + "amd64"}},
 	} {
 		s := compile(t, tt.schema, true)
 		n := 0
