@@ -8,6 +8,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/sframe"
@@ -16,18 +17,13 @@ import (
 
 // A Comparison is the result of comparing an .sframe with the CFI of its file. Sizes are in bytes.
 type Comparison struct {
-	ABI        sframe.ABI
-	Version    sframe.Version
-	FDEs       int
-	FREs       uint64
-	Sorted     bool
-	Described  uint64            // code with CFI
-	Covered    uint64            // part of Described with rows that agree, plus Outermost
-	Inferred   uint64            // part of Covered whose rows are inferred from instructions
-	Outermost  uint64            // code of outermost frames, which needs no rows
-	Stubs      uint64            // PLT stubs with rows but without CFI
-	Padding    uint64            // padding after functions, described by their last rows
-	Mismatches []verify.Mismatch // by address
+	ABI             sframe.ABI
+	Version         sframe.Version
+	FDEs            int
+	FREs            uint64
+	Sorted          bool
+	amounts.Amounts                   // without Code and Unwindable; only rows that agree count
+	Mismatches      []verify.Mismatch // by address
 
 	Undescribed bool // some mismatches start in code without CFI
 }
@@ -49,8 +45,7 @@ func Check(f *elffile.File, s *sframe.Section, table *cfi.Table) (*Comparison, e
 	slices.SortStableFunc(res.Mismatches, func(a, b verify.Mismatch) int { return cmp.Compare(a.Begin, b.Begin) })
 	c := &Comparison{
 		ABI: s.ABI, Version: s.Version, FDEs: s.Len(), FREs: uint64(s.NumFREs), Sorted: sorted,
-		Described: res.Described, Covered: res.Covered + res.Outermost, Inferred: res.Inferred,
-		Outermost: res.Outermost, Stubs: res.Stubs, Padding: res.Padding, Mismatches: res.Mismatches,
+		Amounts: res.Amounts, Mismatches: res.Mismatches,
 	}
 	undescribed := func(m verify.Mismatch) bool { return table.Find(m.Begin) == nil }
 	c.Undescribed = slices.ContainsFunc(c.Mismatches, undescribed)

@@ -134,7 +134,7 @@ func dump(t *testing.T, path string) string {
 func golden(t *testing.T, out string, c *conversion) string {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "described %d covered %d\n", c.Described, c.Covered-c.Outermost)
+	fmt.Fprintf(&b, "described %d covered %d\n", c.Described, c.Rows())
 	for _, g := range c.Gaps {
 		fmt.Fprintf(&b, "gap %#x-%#x: %s %s %s\n", g.Begin, g.End, g.Reason, g.Column, g.Rule)
 	}

@@ -346,10 +346,10 @@ func compare(f *elffile.File, d *sframe.Section, table *cfi.Table, want *transla
 		return fmt.Errorf("%w: %d mismatches between SFrame and CFI, the first at %v",
 			ErrWrong, res.Total, res.Mismatches[0])
 	}
-	if res.Covered != want.Covered || res.Stubs != want.Synthesised || res.Padding != want.Padding {
+	if res.Rows() != want.Rows() || res.PLT != want.PLT || res.Padding != want.Padding {
 		return fmt.Errorf("%w: SFrame covers %d bytes of code, %d of PLT stubs and %d of padding, "+
 			"but %d, %d and %d were translated",
-			ErrWrong, res.Covered, res.Stubs, res.Padding, want.Covered, want.Synthesised, want.Padding)
+			ErrWrong, res.Rows(), res.PLT, res.Padding, want.Rows(), want.PLT, want.Padding)
 	}
 	return nil
 }

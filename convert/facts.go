@@ -5,6 +5,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
@@ -13,19 +14,13 @@ import (
 
 // Facts describes the conversion of an ELF file: the input or a member of an archive. Sizes are in bytes.
 type Facts struct {
-	Member       string // its name in the archive, or ""
-	Stays        Reason // reason why it is unchanged, or ""
-	ABI          sframe.ABI
-	Format       Format
-	Functions    int                                // number of functions with CFI
-	Described    uint64                             // code with CFI
-	Covered      uint64                             // part of Described with rows, plus Outermost
-	Inferred     uint64                             // part of Covered whose rows are inferred from instructions
-	Outermost    uint64                             // code of outermost frames, which needs no rows
-	Topmost      uint64                             // part of Covered whose rows are valid only in the topmost frame
-	LinuxTopmost uint64                             // part of Covered whose rows Linux uses only in the topmost frame
-	Stubs        uint64                             // PLT stubs with rows but without CFI
-	Padding      uint64                             // padding after functions, described by their last rows
+	Member          string // its name in the archive, or ""
+	Stays           Reason // reason why it is unchanged, or ""
+	ABI             sframe.ABI
+	Format          Format
+	Functions       int // number of functions with CFI
+	amounts.Amounts     // without Code and Unwindable
+	amounts.Restricted
 	Sums         map[translate.Reason]translate.Sum // part of Described without rows, by reason
 	FDEs         int
 	FREs         uint64
@@ -65,14 +60,12 @@ func (d *Details) Section() (*sframe.Section, error) {
 
 // note records the facts about a translation.
 func (s *single) note(t *translation) {
-	r, lost := t.Result, t.Sums[translate.Outermost].Bytes
+	r := t.Result
 	s.translation = t
 	s.facts = &Facts{
 		Member: s.member, ABI: t.abi,
 		Format:    Format{Version: s.opt.Version, PCRel: s.opt.PCRel, Outermost: s.opt.Outermost},
-		Functions: r.Functions, Described: r.Described, Covered: r.Covered + lost, Inferred: r.Inferred,
-		Outermost: lost, Topmost: r.Topmost, LinuxTopmost: r.LinuxTopmost, Stubs: r.Synthesised,
-		Padding: r.Padding, Sums: r.Sums,
+		Functions: r.Functions, Amounts: r.Amounts, Restricted: r.Restricted, Sums: r.Sums,
 	}
 }
 

@@ -61,6 +61,9 @@ func (x *translator) epilogue(p *epilogue) {
 	end := min(max(at, x.popped.End), r.End)
 	x.addPart(r.Begin, at, p.asCFI)
 	x.addPart(at, end, p.popped)
+	if at < end && !x.restrictions[p.popped].onlyV3 { // V1 and V2 have a gap, because they cannot express the CFI
+		x.runs[len(x.runs)-1].restricted.OnlyV3 += end - at
+	}
 	x.addPart(end, r.End, p.asCFI)
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
 
@@ -66,13 +67,19 @@ func TestEpilogue(t *testing.T) {
 			tt.opt.Version = sframe.V3
 		}
 		var sink recorder
-		res, err := Translate(parse(t, "", testFunc{0x1000, 10, tt.cfi}, testFunc{0x100a, 10, tt.cfi}), tt.opt, &sink)
+		table := parse(t, "", testFunc{0x1000, 10, tt.cfi}, testFunc{0x100a, 10, tt.cfi})
+		res, err := Translate(table, tt.opt, &sink)
 		if err != nil || sink.String() != tt.want {
 			t.Errorf("%s: error %v\n%swant\n%s", tt.name, err, &sink, tt.want)
 			continue
 		}
 		if covered := uint64(20); tt.want != "" && res.Covered != covered {
 			t.Errorf("%s: %d bytes covered, want %d", tt.name, res.Covered, covered)
+		}
+		tt.opt.Version = sframe.V2
+		if v2 := must.Get(Translate(table, tt.opt, Discard()))(t); v2.Covered+res.OnlyV3 != res.Covered {
+			t.Errorf("%s: %d bytes covered in V3 only, but V2 covers %d of %d", tt.name, res.OnlyV3, v2.Covered,
+				res.Covered)
 		}
 	}
 }

@@ -288,7 +288,7 @@ func TestPieces(t *testing.T) {
 		if err != nil || table.NumErrors > 0 || table.Len() != 3 {
 			t.Fatalf("%d functions, errors %v, %v", table.Len(), err, table.Errors)
 		}
-		whole, covered := 2-want[0].Functions, 0x40-want[0].Bytes-want[1].Bytes
+		covered := 0x40 - want[0].Bytes - want[1].Bytes
 		for n := 1; n <= 3; n++ {
 			var parts []*Result
 			for _, p := range table.Split(n) {
@@ -297,17 +297,17 @@ func TestPieces(t *testing.T) {
 			}
 			res := Merge(parts)
 			got := [2]Sum{res.Sums[CFARegister], res.Sums[FPRegister]}
-			if res.Functions != 2 || res.Whole != whole || got != want || res.Covered != covered {
-				t.Errorf("%d, %d parts: %d functions, %d whole, %d bytes, gaps %+v; want 2, %d, %d and %+v", gaps, n,
-					res.Functions, res.Whole, res.Covered, got, whole, covered, want)
+			if res.Functions != 2 || got != want || res.Covered != covered {
+				t.Errorf("%d, %d parts: %d functions, %d bytes, gaps %+v; want 2, %d and %+v", gaps, n,
+					res.Functions, res.Covered, got, covered, want)
 			}
 		}
 	}
-	res := Result{Functions: 3, Whole: 1, Sums: map[Reason]Sum{DRAP: {Functions: 2}}}
-	for _, o := range []outcome{{true, 1 << DRAP}, {}, {true, 1 << DRAP}} {
-		res.addOutcome(cfi.FDE{}, o)
+	res := Result{Functions: 3, Sums: map[Reason]Sum{DRAP: {Functions: 2}}}
+	for _, reasons := range []reasonSet{1 << DRAP, 0, 1 << DRAP} {
+		res.addPart(cfi.FDE{}, reasons)
 	}
-	if res.Functions != 1 || res.Whole != 0 || res.Sums[DRAP].Functions != 1 {
+	if res.Functions != 1 || res.Sums[DRAP].Functions != 1 {
 		t.Errorf("three pieces, the middle one without gaps: %+v", res)
 	}
 }

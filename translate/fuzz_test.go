@@ -116,9 +116,9 @@ func add(t *testing.T, table *cfi.Table, res *Result, s *recorder, codec *sframe
 			t.Errorf("gap at %#x: %v, for %+v", g.Begin, g.Reason, w)
 		}
 	}
-	if res.Described != described || res.Covered != covered || covered+gaps != described {
+	if res.Described != described || res.Rows() != covered || covered+gaps != described {
 		t.Errorf("%d bytes described and %d covered; functions have %d, FDEs %d, gaps %d", res.Described,
-			res.Covered, described, covered, gaps)
+			res.Rows(), described, covered, gaps)
 	}
 	slices.SortFunc(pieces, func(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) })
 	for i := 1; i < len(pieces); i++ {

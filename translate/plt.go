@@ -155,7 +155,7 @@ func (x *translator) likeStubs(stubs []plt.Stub) error {
 		if _, err := x.sink.Add(d, x.refs[r.first:r.last]); err != nil {
 			return err
 		}
-		x.res.Synthesised += r.end - r.begin
+		x.res.PLT += r.end - r.begin
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/goprog"
@@ -242,7 +243,7 @@ func TestFunctions(t *testing.T) {
 		for _, d := range sink.fdes {
 			size += uint64(d.Size)
 		}
-		if size != res.Covered+res.Padding {
+		if size != res.Rows()+res.Padding {
 			t.Errorf("%s: FDEs have %d bytes; %d are covered, %d are padding", tt.name, size, res.Covered, res.Padding)
 		}
 		described, left := uint64(0), uint64(0)
@@ -256,24 +257,20 @@ func TestFunctions(t *testing.T) {
 			tt.gaps = make(map[Reason]Sum)
 		}
 		if sink.String() != tt.want || !reflect.DeepEqual(res.Sums, tt.gaps) || res.Described != described ||
-			res.Covered != described-left {
-			t.Errorf("%s: %+v, %d bytes of %d covered\n%swant %+v\n%s", tt.name, res.Sums, res.Covered, res.Described,
+			res.Rows() != described-left || res.Outermost != tt.gaps[Outermost].Bytes {
+			t.Errorf("%s: %+v, %d bytes of %d covered\n%swant %+v\n%s", tt.name, res.Sums, res.Rows(), res.Described,
 				&sink, tt.gaps, tt.want)
 		}
-		sum, lossy := make(map[Reason]uint64), make(map[uint64]bool)
+		sum := make(map[Reason]uint64)
 		for _, g := range res.Gaps {
 			sum[g.Reason] += g.Size()
-			if g.Reason.Loss() {
-				lossy[g.Function.Begin] = true
-			}
 			if g.Begin < g.Function.Begin || g.End > g.Function.End || (g.Reason == Malformed) != (g.Err != nil) ||
 				g.Reason == CFAAddress && !bytes.Equal(g.Rule.Expression, pltCFA[2:]) {
 				t.Errorf("%s: gap %+v", tt.name, g)
 			}
 		}
-		if whole := len(tt.fns) - len(lossy); res.Whole != whole || res.Functions != len(tt.fns) || res.Inferred != 0 {
-			t.Errorf("%s: %d whole functions of %d, %d bytes inferred; want %d of %d, 0", tt.name, res.Whole,
-				res.Functions, res.Inferred, whole, len(tt.fns))
+		if res.Functions != len(tt.fns) || res.Inferred != 0 {
+			t.Errorf("%s: %d functions, %d bytes inferred; want %d, 0", tt.name, res.Functions, res.Inferred, len(tt.fns))
 		}
 		for r, s := range tt.gaps {
 			if sum[r] != s.Bytes {
@@ -367,8 +364,8 @@ func TestStubs(t *testing.T) {
 		var sink recorder
 		opt := Options{Version: sframe.V2, Reach: tt.reach, Stubs: tt.stubs, Moves: func(uint64) uint64 { return 16 }}
 		res, err := Translate(parse(t, ""), opt, &sink)
-		if err != nil || sink.String() != tt.want || res.Synthesised != tt.bytes || res.Covered != 0 {
-			t.Errorf("%s: error %v, %d bytes\n%swant %d\n%s", tt.name, err, res.Synthesised, &sink, tt.bytes, tt.want)
+		if err != nil || sink.String() != tt.want || res.PLT != tt.bytes || res.Covered != 0 {
+			t.Errorf("%s: error %v, %d bytes\n%swant %d\n%s", tt.name, err, res.PLT, &sink, tt.bytes, tt.want)
 		}
 	}
 	table := parse(t, "")
@@ -383,7 +380,8 @@ func TestStubs(t *testing.T) {
 
 // TestTopmost translates rules that use registers other than SP and FP (V3 specification, "Flexible FDEs") for the CFA,
 // for the return address or for the frame pointer, and rules that do not. In other than topmost frames, Linux accepts
-// only SP and FP, and only for the CFA (kernel/unwind/user.c, unwind_user_next_common).
+// only SP and FP, and only for the CFA (kernel/unwind/user.c, unwind_user_next_common). Rows that only V3 has are those
+// that V2 lacks.
 func TestTopmost(t *testing.T) {
 	opt := Options{Version: sframe.V3, NoPCMask: true, Moves: func(uint64) uint64 { return 16 }}
 	for _, tt := range []struct {
@@ -391,6 +389,7 @@ func TestTopmost(t *testing.T) {
 		code []byte
 		want [2]uint64 // in bytes: for any reader, and for Linux
 	}{
+		{"signal frame", nil, [2]uint64{0, 0}},
 		{"SP", nil, [2]uint64{0, 0}},
 		{"FP", []byte{0x0c, 6, 16}, [2]uint64{0, 0}},
 		{"CFA by r10", []byte{0x0c, 10, 8}, [2]uint64{0x40, 0x40}},
@@ -404,12 +403,20 @@ func TestTopmost(t *testing.T) {
 		{"frame pointer in r10 in a PLT", slices.Concat(pltCFA, []byte{0x09, 6, 10}), [2]uint64{0x40, 0x40}},
 	} {
 		// The second function may repeat the first.
-		table := parse(t, "", testFunc{0x1000, 0x40, tt.code}, testFunc{0x1040, 0x40, tt.code})
+		augmentation := ""
+		if tt.name == "signal frame" {
+			augmentation = "zS"
+		}
+		table := parse(t, augmentation, testFunc{0x1000, 0x40, tt.code}, testFunc{0x1040, 0x40, tt.code})
 		res, err := Translate(table, opt, Discard())
-		got := [2]uint64{res.Topmost / 2, res.LinuxTopmost / 2}
+		got := [2]uint64{res.Topmost / 2, res.TopmostLinux / 2}
 		if err != nil || res.Covered != 0x80 || got != tt.want {
 			t.Errorf("%s: %d of %d bytes covered in the topmost frame only, error %v; want %d of 128", tt.name,
 				got, res.Covered, err, tt.want)
+		}
+		v2 := must.Get(Translate(table, Options{Version: sframe.V2, Moves: opt.Moves}, Discard()))(t)
+		if v2.Covered+res.OnlyV3 != res.Covered || v2.OnlyV3 != 0 {
+			t.Errorf("%s: %d bytes covered in V3 only, but V2 covers %d", tt.name, res.OnlyV3, v2.Covered)
 		}
 	}
 }
@@ -447,8 +454,9 @@ func TestMerge(t *testing.T) {
 			t.Errorf("%d parts: %d gaps, want %d", n, len(got.Gaps), maxGaps)
 		}
 		got.Gaps, got.cuts = nil, nil
-		want := Result{Functions: len(fns) + 2, Whole: 2, Described: 8*maxGaps + 16, Covered: 8, Inferred: 8,
-			Padding: 6, Sums: map[Reason]Sum{CFARegister: {maxGaps/2 + 1, maxGaps/2 + 1, 4*maxGaps + 8},
+		want := Result{Functions: len(fns) + 2,
+			Amounts: amounts.Amounts{Described: 8*maxGaps + 16, Covered: 8, Inferred: 8, Padding: 6},
+			Sums: map[Reason]Sum{CFARegister: {maxGaps/2 + 1, maxGaps/2 + 1, 4*maxGaps + 8},
 				FPRegister: {maxGaps / 2, maxGaps / 2, 4 * maxGaps}}}
 		if !reflect.DeepEqual(got, &want) {
 			t.Errorf("%d parts: %+v, want %+v", n, got, want)

@@ -7,6 +7,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
@@ -147,30 +148,16 @@ type Sum struct {
 
 // A Result holds the gaps and counts of a translation. Sizes are in bytes of code.
 type Result struct {
-	Functions int    // number of functions with CFI; all parts of an FDE count as one
-	Whole     int    // number of functions without gaps, not counting gaps without loss (see Reason.Loss)
-	Described uint64 // code with CFI
-	Covered   uint64 // code with CFI and SFrame rows
-	// the part of Covered whose rules use registers other than SP and FP, which are known only in the topmost frame
-	Topmost uint64
-	// LinuxTopmost is Topmost, plus code whose RA or FP is relative to SP or FP instead of the CFA: the patch series
-	// for Linux (kernel/unwind/user.c) applies such rules only in the topmost frame.
-	LinuxTopmost uint64
-	Inferred     uint64 // the part of Covered in functions whose rows are inferred from instructions
-	Gaps         []Gap  // the first maxGaps gaps in address order; adjacent rows with the same rule are one gap
-	Sums         map[Reason]Sum
-	// Synthesised is the size of PLT stubs without CFI that have SFrame rows.
-	Synthesised uint64
-	// Padding is the size of padding with SFrame rows.
-	Padding uint64
-	cuts    map[cfi.FDE]outcome // outcomes of FDEs that overlap others
+	Functions int // number of functions with CFI; all parts of an FDE count as one
+	amounts.Amounts
+	amounts.Restricted
+	Gaps []Gap // the first maxGaps gaps in address order; adjacent rows with the same rule are one gap
+	Sums map[Reason]Sum
+	cuts map[cfi.FDE]reasonSet // reasons of gaps in FDEs that overlap others
 }
 
-// An outcome is the result for one FDE.
-type outcome struct {
-	lossy   bool   // has a gap that makes a stack trace lose frames
-	reasons uint64 // bit set of the Reasons of its gaps
-}
+// A reasonSet is a bit set of Reasons.
+type reasonSet uint64
 
 // Translate translates the table's functions in order and passes them to sink.
 func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
@@ -182,8 +169,12 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	v2, err := sframe.NewCodec(sframe.V2, abi)
+	if err != nil {
+		return nil, err
+	}
 	x := &translator{
-		arch: a, opt: opt, codec: codec, layout: codec.Layout(), sink: sink,
+		arch: a, opt: opt, codec: codec, v2: v2, layout: codec.Layout(), sink: sink,
 		res:          &Result{Functions: t.Len(), Sums: make(map[Reason]Sum)},
 		translations: make([]translation, t.NumRules()), repeat: make([]repeatable, t.NumPrograms()),
 	}
@@ -206,14 +197,8 @@ func Merge(parts []*Result) *Result {
 	sum := parts[0]
 	for _, p := range parts[1:] {
 		sum.Functions += p.Functions
-		sum.Whole += p.Whole
-		sum.Described += p.Described
-		sum.Covered += p.Covered
-		sum.Topmost += p.Topmost
-		sum.LinuxTopmost += p.LinuxTopmost
-		sum.Inferred += p.Inferred
-		sum.Synthesised += p.Synthesised
-		sum.Padding += p.Padding
+		sum.Amounts.Add(&p.Amounts)
+		sum.Restricted.Add(&p.Restricted)
 		sum.Gaps = append(sum.Gaps, p.Gaps[:min(len(p.Gaps), maxGaps-len(sum.Gaps))]...)
 		for r, s := range p.Sums {
 			t := sum.Sums[r]
@@ -222,49 +207,37 @@ func Merge(parts []*Result) *Result {
 			t.Bytes += s.Bytes
 			sum.Sums[r] = t
 		}
-		for fde, o := range p.cuts {
-			sum.addOutcome(fde, o)
+		for fde, reasons := range p.cuts {
+			sum.addPart(fde, reasons)
 		}
 	}
 	return sum
 }
 
-// addOutcome adds the outcome of a part of an FDE. If the FDE has several parts, it corrects the counts.
-func (r *Result) addOutcome(fde cfi.FDE, o outcome) {
+// addPart notes the reasons of the gaps in a part of an FDE. If the FDE has several parts, it corrects the counts of
+// functions.
+func (r *Result) addPart(fde cfi.FDE, reasons reasonSet) {
 	if r.cuts == nil {
-		r.cuts = make(map[cfi.FDE]outcome)
+		r.cuts = make(map[cfi.FDE]reasonSet)
 	}
-	if before, ok := r.cuts[fde]; ok {
-		r.uncount(before, o)
-		o.join(before)
+	before, ok := r.cuts[fde]
+	if r.cuts[fde] = before | reasons; !ok {
+		return
 	}
-	r.cuts[fde] = o
-}
-
-// uncount corrects the counts after two parts of an FDE were counted.
-func (r *Result) uncount(a, b outcome) {
 	r.Functions--
-	if !a.lossy || !b.lossy {
-		r.Whole--
-	}
-	for both := a.reasons & b.reasons; both != 0; both &= both - 1 {
-		reason := Reason(bits.TrailingZeros64(both))
+	for both := before & reasons; both != 0; both &= both - 1 {
+		reason := Reason(bits.TrailingZeros64(uint64(both)))
 		s := r.Sums[reason]
 		s.Functions--
 		r.Sums[reason] = s
 	}
 }
 
-// join combines the outcomes of two parts of an FDE.
-func (o *outcome) join(p outcome) {
-	o.lossy = o.lossy || p.lossy
-	o.reasons |= p.reasons
-}
-
 type translator struct {
 	arch   *arch.Arch
 	opt    Options
 	codec  *sframe.Codec
+	v2     *sframe.Codec
 	layout *sframe.Layout
 	sink   Sink
 	res    *Result
@@ -280,7 +253,7 @@ type translator struct {
 
 	translations []translation // by rule-set number
 	lost         []Gap         // gaps for rules that cannot be expressed
-	use          []use         // by the sink's row number
+	restrictions []restriction // by the sink's row number
 	repeat       []repeatable  // by program number
 	pcRead       bool          // a rule of the current function depends on the pc
 
@@ -293,29 +266,21 @@ type run struct {
 	begin, end  uint64
 	first, last int // its rows are refs[first:last]
 	rep         uint8
-	bytes       [inTopmost + 1]uint64 // bytes of code by the use of their rows
-	handle      int                   // returned by the sink
+	restricted  amounts.Restricted
+	handle      int // returned by the sink
 }
 
-// A use says in which frames readers can apply a row.
-type use uint8
+// A restriction says which of amounts.Restricted count the code of a row.
+type restriction struct{ topmost, topmostLinux, onlyV3 bool }
 
-const (
-	inAny          use = iota
-	inLinuxTopmost     // in any frame, but Linux only in the topmost frame
-	inTopmost          // in the topmost frame
-)
-
-// useOf returns the use of a row.
-func useOf(r *sframe.Row) use {
+// restrictionOf returns the restriction of a row.
+func (x *translator) restrictionOf(r *sframe.Row) restriction {
 	relative := func(rule sframe.Rule) bool { return rule.Base == sframe.SP || rule.Base == sframe.FP }
-	switch {
-	case r.CFA.Base == sframe.Register || r.RA.Base == sframe.Register || r.FP.Base == sframe.Register:
-		return inTopmost
-	case relative(r.RA) || relative(r.FP):
-		return inLinuxTopmost
+	topmost := r.CFA.Base == sframe.Register || r.RA.Base == sframe.Register || r.FP.Base == sframe.Register
+	return restriction{
+		topmost: topmost, topmostLinux: topmost || relative(r.RA) || relative(r.FP),
+		onlyV3: x.layout.Flexible && !x.v2.Default(r),
 	}
-	return inAny
 }
 
 func (x *translator) function(fn *cfi.Function) error {
@@ -396,8 +361,8 @@ func (x *translator) translateRows() error {
 	return nil
 }
 
-// translateSimple translates the current function if the translation of each row is known and is an FRE that is valid
-// in any frame. Most functions are simple. The function must have a Program.
+// translateSimple translates the current function if the translation of each row is known and is an FRE without a
+// restriction. Most functions are simple. The function must have a Program.
 func (x *translator) translateSimple(steps []cfi.Step) bool {
 	fn, refs := x.fn, x.refs
 	size := fn.End - fn.Begin
@@ -430,7 +395,7 @@ func (x *translator) repeatable(last uint32) repeatable {
 		return repeatable{}
 	}
 	r := &x.runs[0]
-	if r.bytes[inTopmost]+r.bytes[inLinuxTopmost] > 0 { // addRepeat does not count them
+	if r.restricted != (amounts.Restricted{}) { // addRepeat does not count them
 		return repeatable{}
 	}
 	return repeatable{uint32(r.handle) + 1, last}
@@ -441,7 +406,6 @@ func (x *translator) addRepeat(handle int) {
 	fn := x.fn
 	x.countCovered(fn.End - fn.Begin)
 	x.res.Padding += x.pad
-	x.res.Whole++
 	x.sink.Repeat(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin + x.pad), KeyB: fn.KeyB(),
 		Signal: fn.Signal()}, handle)
 }
@@ -451,6 +415,9 @@ func (x *translator) countCovered(n uint64) {
 	x.res.Covered += n
 	if x.fn.Inferred() {
 		x.res.Inferred += n
+	}
+	if x.fn.Signal() {
+		x.res.OnlyV3 += n
 	}
 }
 
@@ -467,22 +434,28 @@ func (x *translator) commit() error {
 		}
 		covered += r.end - r.begin
 		x.res.Padding += x.paddingAfter(r)
-		x.res.Topmost += r.bytes[inTopmost]
-		x.res.LinuxTopmost += r.bytes[inTopmost] + r.bytes[inLinuxTopmost]
+		if x.fn.Signal() { // countCovered counts all of it
+			r.restricted.OnlyV3 = 0
+		}
+		x.res.Restricted.Add(&r.restricted)
 	}
 	x.countCovered(covered)
 	drap := slices.ContainsFunc(x.gaps, func(g Gap) bool { return g.Reason == DRAP })
-	var o outcome
+	var seen reasonSet
 	for _, g := range x.gaps {
 		// At the start and end of a DRAP function, the CFA is based on the register that holds the argument pointer.
 		if drap && g.Reason == CFARegister {
 			g.Reason = DRAP
 		}
 		s := x.res.Sums[g.Reason]
-		if o.reasons>>g.Reason&1 == 0 {
+		if seen>>g.Reason&1 == 0 {
 			s.Functions++
 		}
-		o.join(outcome{lossy: g.Reason.Loss(), reasons: 1 << g.Reason})
+		seen |= 1 << g.Reason
+		if g.Reason == Outermost {
+			x.res.Outermost += g.Size()
+			x.res.Covered += g.Size()
+		}
 		s.Ranges++
 		s.Bytes += g.Size()
 		x.res.Sums[g.Reason] = s
@@ -490,11 +463,8 @@ func (x *translator) commit() error {
 			x.res.Gaps = append(x.res.Gaps, g)
 		}
 	}
-	if !o.lossy {
-		x.res.Whole++
-	}
 	if x.fn.Program() < 0 {
-		x.res.addOutcome(x.fn.FDE(), o)
+		x.res.addPart(x.fn.FDE(), seen)
 	}
 	return nil
 }
@@ -528,10 +498,10 @@ func (x *translator) gap(begin, end uint64, g Gap) {
 // number returns the sink's number for a row.
 func (x *translator) number(r sframe.Row) uint32 {
 	n := x.sink.Row(r)
-	for len(x.use) <= int(n) {
-		x.use = append(x.use, inAny)
+	for len(x.restrictions) <= int(n) {
+		x.restrictions = append(x.restrictions, restriction{})
 	}
-	x.use[n] = useOf(&r)
+	x.restrictions[n] = x.restrictionOf(&r)
 	return n
 }
 
@@ -542,9 +512,24 @@ func (x *translator) add(begin, end uint64, row uint32) {
 		x.open = true
 	}
 	r := &x.runs[len(x.runs)-1]
-	r.bytes[x.use[row]] += end - begin
+	if of := x.restrictions[row]; of != (restriction{}) {
+		r.restrict(of, end-begin)
+	}
 	x.refs = append(x.refs, sframe.Ref{Start: uint32(begin - r.begin), Row: row})
 	r.end, r.last = end, len(x.refs)
+}
+
+// restrict counts n bytes of code whose row has the given restriction.
+func (r *run) restrict(of restriction, n uint64) {
+	if of.topmost {
+		r.restricted.Topmost += n
+	}
+	if of.topmostLinux {
+		r.restricted.TopmostLinux += n
+	}
+	if of.onlyV3 {
+		r.restricted.OnlyV3 += n
+	}
 }
 
 // A translation is the result of translating a set of rules. A file has many rows, but few distinct rules.
@@ -556,9 +541,9 @@ type translation struct {
 type kind uint8
 
 const (
-	unseen    kind = iota
-	asRow          // valid in any frame
-	asTopmost      // valid in the topmost frame, at least for some readers
+	unseen kind = iota
+	asRow       // without a restriction
+	asRestricted
 	asGap
 	asPLT // the CFA depends on the pc
 	asEpilogue
@@ -571,7 +556,7 @@ func (x *translator) translate() error {
 		*k = x.translateRules()
 	}
 	switch k.is {
-	case asRow, asTopmost:
+	case asRow, asRestricted:
 		x.add(r.Begin, r.End, k.n)
 	case asGap:
 		x.gap(r.Begin, r.End, x.lost[k.n])
@@ -602,8 +587,8 @@ func (x *translator) translateRules() translation {
 		return translation{is: asEpilogue, n: uint32(len(x.epilogues) - 1)}
 	}
 	n := x.number(e)
-	if x.use[n] != inAny {
-		return translation{is: asTopmost, n: n}
+	if x.restrictions[n] != (restriction{}) {
+		return translation{is: asRestricted, n: n}
 	}
 	return translation{is: asRow, n: n}
 }

@@ -95,7 +95,7 @@ func TestBlocks(t *testing.T) {
 		{256, 0, sframe.V2, 0},
 	} {
 		layout, _ := tt.version.Layout()
-		x := translator{layout: &layout, use: make([]use, 17),
+		x := translator{layout: &layout, restrictions: make([]restriction, 17),
 			opt: Options{Moves: func(uint64) uint64 { return tt.moves }}}
 		begin, size := tt.rep*100, uint32(tt.rep)
 		x.spread(steps(0, 8, 11, 16, size, 8, size+11, 16), begin, begin+2*tt.rep, tt.rep)
@@ -123,7 +123,7 @@ func TestSpread(t *testing.T) {
 					fn = append(fn, steps(uint32(pc-begin), at(pc))...)
 				}
 			}
-			x := translator{layout: &sframe.Layout{RepSize: true}, use: make([]use, 17),
+			x := translator{layout: &sframe.Layout{RepSize: true}, restrictions: make([]restriction, 17),
 				opt: Options{Moves: func(uint64) uint64 { return 16 }}}
 			x.spread(fn, begin, end, 16)
 			pc := begin

@@ -12,6 +12,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/amounts"
 	"cfi2sframe/sframe"
 )
 
@@ -186,7 +187,7 @@ func TestRules(t *testing.T) {
 		if tt.row != nil {
 			r = *tt.row
 		}
-		want := Result{Described: 0x10, Covered: 0x10, keep: 10}
+		want := Result{Amounts: amounts.Amounts{Described: 0x10, Covered: 0x10}, keep: 10}
 		if tt.want != "" {
 			want.Covered, want.Total = 0, 1
 		}

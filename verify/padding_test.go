@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/sframe"
 )
@@ -124,7 +125,7 @@ func TestPaddingOutermost(t *testing.T) {
 	res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1008, code: []byte{0x07, 16}},
 		function{begin: 0x1010, end: 0x1020}), amd64.section(t, sframe.V3,
 		fde{sframe.FDE{Start: 0x1004, Size: 4}, rows}, fde{sframe.FDE{Start: 0x100e, Size: 2}, rows}), f, Options{})
-	if want := (Result{Described: 0x18, Covered: 4, Outermost: 4, Padding: 2}); err != nil ||
+	if want := (Result{Amounts: amounts.Amounts{Described: 0x18, Covered: 8, Outermost: 4, Padding: 2}}); err != nil ||
 		!reflect.DeepEqual(*res, want) {
 		t.Errorf("%+v, error %v; want %+v", res, err, want)
 	}

@@ -67,7 +67,7 @@ func (c *checker) function(fn *cfi.Function, next uint64) error {
 		_, _, err := c.compareRow(fn.Begin, fn.End, c.noRules)
 		return err
 	}
-	number, before := c.noRules, c.res.Covered
+	number, before := c.noRules, c.res.Rows()
 	steps := c.steps(fn)
 	for k := 0; k < len(steps); k++ {
 		k += c.skipAgreed(steps[k:])
@@ -83,10 +83,11 @@ func (c *checker) function(fn *cfi.Function, next uint64) error {
 		c.res.Covered += agree
 		if c.table.Rules(number).RA.Rule == cfi.RuleUndefined {
 			c.res.Outermost += left
+			c.res.Covered += left
 		}
 	}
 	if fn.Inferred() {
-		c.res.Inferred += c.res.Covered - before
+		c.res.Inferred += c.res.Rows() - before
 	}
 	if c.segs.begin >= next {
 		return nil

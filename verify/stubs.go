@@ -57,7 +57,7 @@ func (c *checker) stubs(f *elffile.File) error {
 				}
 			}
 			if what == "" {
-				c.res.Stubs += end - pc
+				c.res.PLT += end - pc
 			}
 			report(pc, end, what)
 			pc = end

@@ -354,7 +354,7 @@ func TestStubRows(t *testing.T) {
 		f := fileOf(t, elf.ET_DYN, tt.p.machine, tt.p.order, region{name: ".plt", addr: 0x1000, code: code})
 		tt.fde.Start, tt.fde.Size = 0x1000, uint32(len(code))
 		res, err := Check(tt.p.cfi(t), tt.p.section(t, tt.v, fde{tt.fde, tt.rows}), f, Options{Keep: 10})
-		if err != nil || res.Stubs != tt.stubs {
+		if err != nil || res.PLT != tt.stubs {
 			t.Errorf("%s: %+v, error %v; want %d bytes correct", tt.name, res, err, tt.stubs)
 			continue
 		}
@@ -381,14 +381,14 @@ func TestOutside(t *testing.T) {
 	)
 	res, err := Check(amd64.cfi(t), s, f, Options{Keep: 10})
 	want := []Mismatch{{0x1000, 0x1020, why}, {0x1030, 0x1040, why}, {0x1044, 0x1050, why}, {0x1060, 0x1070, why}}
-	if err != nil || !slices.Equal(res.Mismatches, want) || res.Stubs != 4 || res.Total != len(want) {
+	if err != nil || !slices.Equal(res.Mismatches, want) || res.PLT != 4 || res.Total != len(want) {
 		t.Errorf("%+v, error %v, want %v", res, err, want)
 	}
 	f.Sections = nil
 	const bare = "SFrame describes code that CFI does not: without section headers, it cannot be identified as a PLT"
 	res, err = Check(amd64.cfi(t), s, f, Options{Keep: 10})
 	want = []Mismatch{{0x1000, 0x1020, bare}, {0x1030, 0x1050, bare}, {0x1060, 0x1070, bare}}
-	if err != nil || !slices.Equal(res.Mismatches, want) || res.Stubs != 0 {
+	if err != nil || !slices.Equal(res.Mismatches, want) || res.PLT != 0 {
 		t.Errorf("without section headers: %+v, error %v, want %v", res, err, want)
 	}
 }

@@ -30,6 +30,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/panics"
 	"cfi2sframe/sframe"
 )
@@ -46,15 +47,10 @@ func (m Mismatch) String() string {
 
 // A Result holds the outcome of a comparison. Sizes are in bytes of code.
 type Result struct {
-	Described  uint64 // code with CFI
-	Covered    uint64 // code for which CFI and SFrame agree
-	Inferred   uint64 // part of Covered in functions whose rows are inferred from instructions
-	Outermost  uint64 // code of outermost frames, described only by CFI
-	Stubs      uint64 // PLT stubs without CFI that SFrame describes correctly
-	Padding    uint64 // padding after functions, described only by SFrame
-	Mismatches []Mismatch
-	Total      int  // number of mismatches
-	Ended      bool // the comparison stopped after maxTotal mismatches
+	amounts.Amounts // CFI and SFrame agree on the rows of Covered
+	Mismatches      []Mismatch
+	Total           int  // number of mismatches
+	Ended           bool // the comparison stopped after maxTotal mismatches
 
 	keep int
 }
@@ -198,11 +194,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 
 // add adds the result for another part of the code.
 func (r *Result) add(p *Result) {
-	r.Described += p.Described
-	r.Covered += p.Covered
-	r.Inferred += p.Inferred
-	r.Outermost += p.Outermost
-	r.Padding += p.Padding
+	r.Amounts.Add(&p.Amounts)
 	r.Total += p.Total
 	r.Mismatches = append(r.Mismatches, p.Mismatches[:min(len(p.Mismatches), r.keep-len(r.Mismatches))]...)
 }

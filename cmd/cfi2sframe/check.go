@@ -360,7 +360,7 @@ func checkedText(w io.Writer, path string, c *report.Check, summary bool) {
 	if !summary {
 		return
 	}
-	fmt.Fprintf(w, "%s: %v\n  %s\n", path, &c.Amounts, c.OfCFI(c.Format))
+	fmt.Fprintf(w, "%s: %s\n  %s\n", path, report.Headline(&c.Amounts), report.OfCFI(&c.Amounts, c.Format))
 	for _, warning := range c.Warnings {
 		fmt.Fprintf(w, "  warning: %s\n", warning)
 	}

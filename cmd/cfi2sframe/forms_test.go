@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
+	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
@@ -29,7 +30,7 @@ func TestForms(t *testing.T) {
 
 	var out bytes.Buffer
 	expectRun(t, exitDone, "", &out, append(args, "json")...)
-	var sum report.Amounts
+	var sum amounts.Amounts
 	withoutCFI, found := uint64(0), false
 	for line := range bytes.Lines(out.Bytes()) {
 		var c report.Coverage
@@ -64,7 +65,7 @@ func TestForms(t *testing.T) {
 	}
 	for _, want := range []string{
 		fmt.Sprintf("     0.00 %% %14d %12d  %s\n", code, 0, filepath.Join(dir, "without.so")),
-		fmt.Sprintf("  %v\n", &sum),
+		fmt.Sprintf("  %s\n", report.Headline(&sum)),
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)

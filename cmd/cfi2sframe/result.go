@@ -5,6 +5,7 @@ import (
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/files"
 )
 
@@ -15,7 +16,7 @@ type minimums struct{ coverage, unwindable float64 }
 func (l *minimums) isSet() bool { return l.coverage > 0 || l.unwindable > 0 }
 
 // shortfall returns a message if the amounts are below a minimum, or "". Code without a caller counts as covered.
-func (l *minimums) shortfall(a *report.Amounts) string {
+func (l *minimums) shortfall(a *amounts.Amounts) string {
 	below := func(what string, got, want float64) string {
 		return fmt.Sprintf("%s %s is below %v %%", what, report.Percentage(got), want)
 	}

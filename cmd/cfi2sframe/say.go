@@ -150,7 +150,7 @@ func (w *work) addRow(in string, c *report.Coverage) {
 		fmt.Fprintf(w.report.out, columns, "unwindable", "bytes of code", ".sframe", "file")
 	}
 	w.report.rows++
-	fmt.Fprintf(w.report.out, columns, c.UnwindableShare(), report.Digits(c.Code), report.Digits(c.Size),
+	fmt.Fprintf(w.report.out, columns, report.UnwindableShare(&c.Amounts), report.Digits(c.Code), report.Digits(c.Size),
 		report.Printable(in))
 }
 

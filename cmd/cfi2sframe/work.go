@@ -16,6 +16,7 @@ import (
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/inode"
@@ -175,8 +176,8 @@ func (w *work) summary() string {
 	}
 	text := t.text(w.all, rest)
 	if t.size > 0 {
-		text += fmt.Sprintf("  read by: %s\n  bytes of .sframe: %s\n  %v\n", w.readers(t.refusing),
-			report.Digits(t.size), &t.Amounts)
+		text += fmt.Sprintf("  read by: %s\n  bytes of .sframe: %s\n  %s\n", w.readers(t.refusing),
+			report.Digits(t.size), report.Headline(&t.Amounts))
 	}
 	return text
 }
@@ -208,11 +209,11 @@ type console struct{ stdout, stderr io.Writer }
 
 // A tally counts finished files.
 type tally struct {
-	done           int                    // changed files
-	report.Amounts                        // of changed files, and of files without CFI
-	size           uint64                 // of their .sframe
-	stay           map[convert.Reason]int // unchanged files
-	refusing       []string               // presets whose readers refuse at least one file
+	done            int                    // changed files
+	amounts.Amounts                        // of changed files, and of files without CFI
+	size            uint64                 // of their .sframe
+	stay            map[convert.Reason]int // unchanged files
+	refusing        []string               // presets whose readers refuse at least one file
 }
 
 // add counts a file.

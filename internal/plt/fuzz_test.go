@@ -100,8 +100,8 @@ func FuzzFind(f *testing.F) {
 		for _, stub := range stubs {
 			found += stub.End - stub.Begin
 		}
-		if c := res.Facts[0]; c.Stubs > found {
-			t.Errorf("%d bytes of stubs covered, %d found", c.Stubs, found)
+		if c := res.Facts[0]; c.PLT > found {
+			t.Errorf("%d bytes of stubs covered, %d found", c.PLT, found)
 		}
 	})
 }

@@ -3,13 +3,15 @@ package report
 import (
 	"slices"
 	"testing"
+
+	"cfi2sframe/internal/amounts"
 )
 
 // TestSparse expects a warning if more than 5 % of the code has no CFI. The warning for several files must depend on
 // their total.
 func TestSparse(t *testing.T) {
 	file := func(code, bytes, padding, startup uint64, others ...string) *Coverage {
-		c := &Coverage{Amounts: Amounts{Code: code}, Uncovered: Uncovered{
+		c := &Coverage{Amounts: amounts.Amounts{Code: code}, Uncovered: Uncovered{
 			Bytes: bytes - padding - startup, Padding: padding, Startup: startup}}
 		if w := c.withoutCFIWarning(false); w != "" {
 			c.Warnings = append(c.Warnings, w)
@@ -61,7 +63,7 @@ func TestInferable(t *testing.T) {
 		{4000, 0, refused, ""},
 	} {
 		c := &Coverage{
-			Amounts:   Amounts{Code: 100_000, Inferred: tt.inferred},
+			Amounts:   amounts.Amounts{Code: 100_000, Inferred: tt.inferred},
 			Uncovered: Uncovered{Bytes: tt.bytes, Refused: tt.refused},
 		}
 		if got := c.withoutCFIWarning(true); got != tt.want {
@@ -72,12 +74,12 @@ func TestInferable(t *testing.T) {
 
 // TestOfCFI expects bytes whose rows are inferred from instructions to be printed separately.
 func TestOfCFI(t *testing.T) {
-	for a, want := range map[Amounts]string{
+	for a, want := range map[amounts.Amounts]string{
 		{Described: 4000, Covered: 1000}: "SFrame V3 covers 25.00 % of what CFI describes (1,000 of 4,000 bytes)",
 		{Described: 4000, Covered: 3000, Inferred: 2500}: "SFrame V3 covers 75.00 % of what CFI and instructions " +
 			"describe (3,000 of 4,000 bytes, 2,500 by instructions)",
 	} {
-		if got := a.OfCFI(3); got != want {
+		if got := OfCFI(&a, 3); got != want {
 			t.Errorf("%s; want %s", got, want)
 		}
 	}
@@ -87,18 +89,19 @@ func TestOfCFI(t *testing.T) {
 func TestAmounts(t *testing.T) {
 	for _, tt := range []struct {
 		code uint64
-		a    Amounts
+		a    amounts.Amounts
 		want string
 	}{
-		{100, Amounts{Described: 80, Covered: 75, Outermost: 5, PLT: 10},
+		{100, amounts.Amounts{Described: 80, Covered: 75, Outermost: 5, PLT: 10},
 			"85.00 % of the code is unwindable (85 of 100 bytes)"},
-		{100_000, Amounts{Described: 100_000, Covered: 99_999},
+		{100_000, amounts.Amounts{Described: 100_000, Covered: 99_999},
 			"99.99 % of the code is unwindable (99,999 of 100,000 bytes)"},
-		{1, Amounts{Covered: 1, PLT: 7}, "100.00 % of the code is unwindable (1 of 1 byte)"},
-		{0, Amounts{Described: 4, Covered: 1}, "25.00 % of what CFI describes is covered"},
+		{1, amounts.Amounts{Covered: 1, PLT: 7}, "100.00 % of the code is unwindable (1 of 1 byte)"},
+		{0, amounts.Amounts{Described: 4, Covered: 1}, "25.00 % of what CFI describes is covered"},
 	} {
-		a := NewAmounts(tt.code, tt.a)
-		if got := a.String(); got != tt.want {
+		a := tt.a
+		a.SetCode(tt.code)
+		if got := Headline(&a); got != tt.want {
 			t.Errorf("%+v: %s; want %s", tt.a, got, tt.want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -22,9 +23,7 @@ func Converted(d *convert.Details, limits *Limits) *Coverage {
 	c := &Coverage{
 		Schema: Schema, Kept: string(f.Stays), ABI: f.ABI.String(), Format: int(f.Format.Version),
 		Functions: f.Functions, FDEs: f.FDEs, FREs: f.FREs,
-		Amounts: Amounts{Described: f.Described, Covered: f.Covered, Inferred: f.Inferred, Outermost: f.Outermost,
-			PLT: f.Stubs},
-		Topmost: f.Topmost, TopLinux: f.LinuxTopmost, Padding: f.Padding, Sources: []Source{},
+		Amounts: f.Amounts, Restricted: f.Restricted, Sources: []Source{},
 		Dropped: Dropped(d.Table.Dropped), Malformed: Malformed{Count: d.Table.NumErrors},
 		MovedCode: f.MovedCode, Unsigned: f.Unsigned,
 		Size: f.Size, EHFrame: sectionSize(d.File, ".eh_frame"), EHHdr: sectionSize(d.File, ".eh_frame_hdr"),
@@ -124,7 +123,7 @@ func (c *Coverage) listGaps(d *convert.Details, limits *Limits) {
 	rank := map[string]int{translate.DRAP.Name(): -1}
 	slices.SortStableFunc(c.Gaps, func(a, b Gap) int { return rank[a.Reason] - rank[b.Reason] })
 	c.Uncovered = findUncovered(d, files, names)
-	c.Amounts = NewAmounts(c.Uncovered.code, c.Amounts)
+	c.SetCode(c.Uncovered.code)
 	c.Notes = append(c.Notes, names.notes()...)
 }
 
@@ -139,7 +138,7 @@ const (
 func (c *Coverage) withoutCFIWarning(inferable bool) string {
 	n := c.Uncovered.Bytes
 	inferable = inferable && c.Uncovered.Refused == nil && c.Inferred == 0
-	switch share := percent(n, c.Code); {
+	switch share := amounts.Percent(n, c.Code); {
 	case n < minWithoutCFI || c.Code == 0:
 	case inferable && share > maxInferable:
 		return Share(n, c.Code) + " of the code has no CFI: use --infer to derive rows from its instructions, " +
@@ -160,11 +159,9 @@ func Checked(c *convert.Comparison, f, debug *elffile.File, table *cfi.Table) (*
 	code, _ := MeasureCode(f, table, stubs)
 	check := &Check{
 		Schema: Schema, ABI: c.ABI.String(), Format: int(c.Version), FDEs: c.FDEs, FREs: c.FREs, Sorted: c.Sorted,
-		Amounts: NewAmounts(code, Amounts{
-			Described: c.Described, Covered: c.Covered, Inferred: c.Inferred, Outermost: c.Outermost, PLT: c.Stubs,
-		}),
-		Padding: c.Padding, Mismatches: []Mismatch{},
+		Amounts: c.Amounts, Mismatches: []Mismatch{},
 	}
+	check.SetCode(code)
 	ranges := make([]elffile.Span, len(c.Mismatches))
 	for i, m := range c.Mismatches {
 		ranges[i] = elffile.Span{Begin: m.Begin, End: m.End}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
+	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/translate"
@@ -81,7 +82,7 @@ func visible(page string) string {
 func TestHTMLSummary(t *testing.T) {
 	c := fullCoverage()
 	c.Size, c.FREs = 12345, 7654321
-	c.Amounts = report.Amounts{
+	c.Amounts = amounts.Amounts{
 		Code: 1000010, Unwindable: 1000004, Described: 1000000, Covered: 999999, Outermost: 4, PLT: 5,
 	}
 	words := []string{
@@ -161,7 +162,7 @@ func TestHTMLFailed(t *testing.T) {
 // TestHTMLEmpty expects no rows of zeros and no empty tables for a file without gaps, and no bar for a file without
 // code.
 func TestHTMLEmpty(t *testing.T) {
-	c := &report.Coverage{File: "prog", Amounts: report.Amounts{Code: 9, Unwindable: 9, Described: 9, Covered: 9}}
+	c := &report.Coverage{File: "prog", Amounts: amounts.Amounts{Code: 9, Unwindable: 9, Described: 9, Covered: 9}}
 	for _, files := range [][]*report.Coverage{{c}, {c, c}, {{File: "none"}}, nil} {
 		s := page(t, files...)
 		text := visible(s)
@@ -191,7 +192,7 @@ func TestHTMLWorst(t *testing.T) {
 	for i, left := range []uint64{1, 50, 7} {
 		files = append(files, &report.Coverage{
 			File:    fmt.Sprint("file", i),
-			Amounts: report.Amounts{Code: 100, Unwindable: 100 - left, Described: 100, Covered: 100 - left},
+			Amounts: amounts.Amounts{Code: 100, Unwindable: 100 - left, Described: 100, Covered: 100 - left},
 		})
 	}
 	var got []string
@@ -213,7 +214,7 @@ func TestHTMLWorst(t *testing.T) {
 // represents. Reasons that lose no code have no bar.
 func TestHTMLBars(t *testing.T) {
 	c := fullCoverage()
-	c.Amounts = report.Amounts{Code: 1000, Unwindable: 700, Described: 900, Covered: 700, Outermost: 100}
+	c.Amounts = amounts.Amounts{Code: 1000, Unwindable: 700, Described: 900, Covered: 700, Outermost: 100}
 	c.Reasons = []report.Reason{
 		{Name: "outermost", Text: "start", Bytes: 100, Ranges: 1, Functions: 1},
 		{Name: "sp-rule", Text: "sp", Bytes: 50, Ranges: 1, Functions: 1, Loss: true},

@@ -18,9 +18,9 @@ var JSONSchema string
 func WriteJSON(w io.Writer, report any) error {
 	switch r := report.(type) {
 	case *Coverage:
-		r.setPercents()
+		r.Percents = percentsOf(&r.Amounts)
 	case *Check:
-		r.setPercents()
+		r.Percents = percentsOf(&r.Amounts)
 	}
 	quoteStrings(reflect.ValueOf(report))
 	e := json.NewEncoder(w)

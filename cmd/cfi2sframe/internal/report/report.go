@@ -3,6 +3,8 @@
 // written as text, JSON or HTML.
 package report
 
+import "cfi2sframe/internal/amounts"
+
 // Schema is the version of the JSON format, which report.schema.json describes. It changes when a field is removed or
 // changes its meaning, but not when one is added.
 const Schema = 3
@@ -21,10 +23,9 @@ type Coverage struct {
 	Functions int      `json:"functions"`            // that CFI describes
 	FDEs      int      `json:"fdes"`                 // written
 	FREs      uint64   `json:"fres"`                 // written
-	Amounts
-	Topmost   uint64    `json:"topmost"`           // part of Covered with rows for topmost frames only
-	TopLinux  uint64    `json:"topmost_linux"`     // part of Covered that Linux uses only in topmost frames
-	Padding   uint64    `json:"padding,omitempty"` // padding covered by the last rows of functions
+	amounts.Amounts
+	Percents
+	amounts.Restricted
 	Reasons   []Reason  `json:"gaps_by_reason"`
 	Gaps      []Gap     `json:"gaps"`
 	Omitted   int       `json:"gaps_omitted"` // further gaps, which are not listed
@@ -117,8 +118,8 @@ type Check struct {
 	FDEs   int    `json:"fdes"`
 	FREs   uint64 `json:"fres"`
 	Sorted bool   `json:"sorted"`
-	Amounts
-	Padding    uint64     `json:"padding,omitempty"` // padding covered by the last rows of functions
+	amounts.Amounts
+	Percents
 	Refused    string     `json:"refused,omitempty"` // why the reader given by --for ignores the section
 	Error      string     `json:"error,omitempty"`   // why the file fails the check, for example because of mismatches
 	Warnings   []string   `json:"warnings,omitempty"`

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
+	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
 )
@@ -22,8 +23,8 @@ func fullCoverage() *report.Coverage {
 	return &report.Coverage{
 		Schema: report.Schema, File: "prog", Kept: "current", Output: "out", BuildID: "c0de", ABI: "amd64", Format: 2,
 		Sources: []report.Source{{Name: ".debug_frame", Size: 9, FDEs: 1}}, DebugFile: "prog.debug",
-		Functions: 1, FDEs: 1, FREs: 2, Topmost: 3, TopLinux: 7,
-		Amounts: report.Amounts{Code: 40, Unwindable: 29, Described: 30, Covered: 24, Inferred: 6, Outermost: 4,
+		Functions: 1, FDEs: 1, FREs: 2, Restricted: amounts.Restricted{Topmost: 3, TopmostLinux: 7, OnlyV3: 4},
+		Amounts: amounts.Amounts{Code: 40, Unwindable: 29, Described: 30, Covered: 24, Inferred: 6, Outermost: 4,
 			PLT: 5},
 		Reasons: []report.Reason{
 			{Name: "drap", Text: "words", Functions: 1, Ranges: 1, Bytes: 10, Loss: true},

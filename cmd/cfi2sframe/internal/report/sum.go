@@ -18,9 +18,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.FDEs += c.FDEs
 		sum.FREs += c.FREs
 		sum.Amounts.Add(&c.Amounts)
-		sum.Topmost += c.Topmost
-		sum.TopLinux += c.TopLinux
-		sum.Padding += c.Padding
+		sum.Restricted.Add(&c.Restricted)
 		sum.MovedCode += c.MovedCode
 		sum.Unsigned = sum.Unsigned || c.Unsigned
 		sum.MergedBy = union(sum.MergedBy, c.MergedBy)

@@ -26,6 +26,8 @@ var functions = template.FuncMap{
 	"bytes":     bytesOf,
 	"choose":    func(b bool, yes, no string) string { return map[bool]string{true: yes, false: no}[b] },
 	"digits":    func(n any) string { return page.Grouped(fmt.Sprint(n)) },
+	"headline":  Headline,
+	"ofCFI":     OfCFI,
 	"plural":    plural,
 	"printable": Printable,
 	"sub":       func(a, b int) int { return a - b },

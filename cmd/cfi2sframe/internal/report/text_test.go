@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
+	"cfi2sframe/internal/amounts"
 )
 
 // TestTextWhole prints everything that a text report can contain.
@@ -136,7 +137,7 @@ func TestCauses(t *testing.T) {
 // TestTextNothing expects no lines for empty items.
 func TestTextNothing(t *testing.T) {
 	c := &report.Coverage{File: "prog", ABI: "s390x", Format: 3, Functions: 2, FREs: 1,
-		Amounts: report.Amounts{Described: 8, Covered: 8}}
+		Amounts: amounts.Amounts{Described: 8, Covered: 8}}
 	const want = `prog: 100.00 % of what CFI describes is covered
   SFrame V3 covers 100.00 % of what CFI describes (8 of 8 bytes)
   s390x: 2 functions, 1 row
