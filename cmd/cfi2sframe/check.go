@@ -318,7 +318,7 @@ func (s *checkTotals) String() string {
 			text += fmt.Sprintf(", %d %s", part.n, part.what)
 		}
 	}
-	return text + "\n" + reasons("skipped", s.skipped)
+	return text + "\n" + reasons("skipped", countReasons(s.skipped))
 }
 
 // printChecked reports on a checked or skipped file. Mismatches are printed even with --report none.

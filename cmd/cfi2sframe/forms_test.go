@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,10 +32,13 @@ func TestForms(t *testing.T) {
 	var out bytes.Buffer
 	expectRun(t, exitDone, "", &out, append(args, "json")...)
 	var sum amounts.Amounts
+	var restricted amounts.Restricted
 	withoutCFI, found := uint64(0), false
-	for line := range bytes.Lines(out.Bytes()) {
+	lines := slices.Collect(bytes.Lines(out.Bytes()))
+	for _, line := range lines[:len(lines)-1] {
 		var c report.Coverage
 		must.Do(t, json.Unmarshal(line, &c))
+		restricted.Add(&c.Restricted)
 		sum.Add(&c.Amounts)
 		withoutCFI += c.Uncovered.Bytes
 		if filepath.Base(c.File) == "without.so" {
@@ -44,20 +48,32 @@ func TestForms(t *testing.T) {
 	if left := sum.Code - sum.Unwindable - (sum.Described - sum.Covered); left != withoutCFI || !found {
 		t.Errorf("JSON: %d bytes without CFI, but %+v; file without CFI %t", withoutCFI, sum, found)
 	}
+	var totals report.Totals
+	must.Do(t, json.Unmarshal(lines[len(lines)-1], &totals))
+	if totals.Amounts != sum || totals.Restricted != restricted || totals.WithoutCFI.Bytes != withoutCFI ||
+		!totals.Complete || totals.Files != len(lines)-1 || totals.Done != totals.Files-1 || totals.Failed != 0 ||
+		len(totals.Unchanged) != 1 || totals.Unchanged[0].Reason != "no-code" || restricted.OnlyV3 == 0 {
+		t.Errorf("totals %+v; want %+v, %+v", totals, sum, restricted)
+	}
 	out.Reset()
 	expectRun(t, exitDone, "", &out, "detach", "-r", dir, "--report", "json", "-o", t.TempDir())
 	for line := range bytes.Lines(out.Bytes()) {
 		var c report.Coverage
 		must.Do(t, json.Unmarshal(line, &c))
-		if (c.Output == "") != (filepath.Base(c.File) == "without.so") {
+		if c.File != "" && (c.Output == "") != (filepath.Base(c.File) == "without.so") {
 			t.Errorf("detach %s: output %q", c.File, c.Output)
 		}
 	}
 	out.Reset()
 	expectRun(t, exitDone, "", &out, append(args, "html")...)
-	if want := fmt.Sprintf("%s bytes that no CFI describes", report.Digits(withoutCFI)); !strings.Contains(out.String(),
-		want) {
-		t.Errorf("the page lacks %q", want)
+	for _, want := range []string{
+		fmt.Sprintf("%s bytes that no CFI describes", report.Digits(withoutCFI)),
+		fmt.Sprintf("%s bytes, not covered in V2", report.Digits(restricted.OnlyV3)),
+		"Unchanged files, by reason", "CFI that covers no code", `class="reason r-without"`,
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the page lacks %q", want)
+		}
 	}
 	out.Reset()
 	if status := run(t.Context(), append(args, "text"), io.Discard, &out); status != exitDone {

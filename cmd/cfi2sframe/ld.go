@@ -160,7 +160,7 @@ func (c *call) convertLinked(s *conversion, path string) int {
 		status, why = exitError, ": "+convert.NoRoom.Text()
 	}
 	switch {
-	case status == exitDone || w.tally.done > 0: // the report may have failed
+	case status == exitDone || w.tally.Done > 0: // the report may have failed
 		return exitDone
 	case w.interrupted || w.machine || s.coverage > 0 || s.unwindable > 0:
 		what = "removed"

@@ -77,16 +77,8 @@ func (r *reporter) fail(f *report.Failed) {
 	r.said = true
 }
 
-// finish writes the last lines of the report, and renames its file to its final name if keep is set.
-func (r *reporter) finish(lines string, keep bool) error {
-	if r.html {
-		if err := report.HTML(r.out, r.pages, r.fails, thisVersion()); err != nil {
-			return err
-		}
-	}
-	if _, err := io.WriteString(r.out, lines); err != nil {
-		return err
-	}
+// finish ends the report, and renames its file to its final name if keep is set.
+func (r *reporter) finish(keep bool) error {
 	if err := r.out.Flush(); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -133,6 +134,25 @@ func TestTreeInterrupted(t *testing.T) {
 			if slices.Equal(slices.Sorted(maps.Values(expected)), slices.Sorted(maps.Values(want))) {
 				t.Errorf("%s: after %d: no file is named: %s", flags, n, stderr.String())
 			}
+		}
+	}
+}
+
+// TestTotalsInterrupted cancels the context while files are examined. Only a complete report may have the last line.
+func TestTotalsInterrupted(t *testing.T) {
+	programs := readPrograms(t)
+	t.Chdir(t.TempDir())
+	makeTree(t, programs, false)
+	for n := int64(0); ; n = 2*n + 1 {
+		ctx := &countdown{Context: context.Background(), done: make(chan struct{})}
+		ctx.left.Store(n)
+		var stdout bytes.Buffer
+		status := run(ctx, strings.Fields("-r --dry-run --report json tree"), &stdout, io.Discard)
+		if complete := strings.Contains(stdout.String(), `"complete":true`); complete != (status == exitDone) {
+			t.Errorf("after %d: status %d, totals %t", n, status, complete)
+		}
+		if status == exitDone {
+			break
 		}
 	}
 }

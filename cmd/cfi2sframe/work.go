@@ -16,7 +16,6 @@ import (
 
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/inode"
@@ -101,6 +100,7 @@ func (w *work) add(j *files.Job, r *result) {
 		w.said(w.reportOn(j, r))
 	case errors.Is(j.Err, files.ErrRefused):
 		w.short++
+		w.tally.add(j, r)
 		w.said(w.reportRefused(j, r))
 		w.complainAbout(j.In, j.Err)
 		if w.report.json && len(r.coverage) == 0 { // another name of the file
@@ -120,13 +120,18 @@ func (w *work) said(err error) { w.unreported = cmp.Or(w.unreported, outfile.Pla
 
 // finish writes the last lines of the report, and returns the exit status.
 func (w *work) finish(ctx context.Context) int {
-	r := w.report
+	r, t := w.report, &w.tally
+	t.Files, t.Unchanged = w.all, countReasons(t.stay)
+	t.Failed = t.Files - t.Done - t.skipped() - t.stay[convert.Current]
+	t.Finish()
 	if w.unreported == nil && (r.file != nil || !w.interrupted) {
-		w.said(r.finish(w.summary(), r.said || w.errors == 0)) // otherwise the report is empty
+		if w.said(w.summarize()); w.unreported == nil {
+			w.said(r.finish(r.said || w.errors == 0)) // otherwise the report is empty
+		}
 	}
 	if w.unreported != nil {
 		complain(w.stderr, "report", w.unreported)
-		if n := w.tally.done; n > 0 && !w.settings.to.DryRun {
+		if n := w.tally.Done; n > 0 && !w.settings.to.DryRun {
 			fmt.Fprintf(w.stderr, "cfi2sframe: files replaced despite the error: %d\n", n)
 		}
 		w.errors++
@@ -164,22 +169,26 @@ func (w *work) reportRefused(j *files.Job, r *result) error {
 	return err
 }
 
-// summary returns the last lines of a text report on many files.
-func (w *work) summary() string {
-	t := &w.tally
-	if w.settings.form != "text" || w.all < 2 {
-		return ""
+// summarize writes the end of the report: the page, or the totals of several files.
+func (w *work) summarize() error {
+	r, t := w.report, &w.tally
+	switch {
+	case r.html:
+		return report.HTML(r.out, r.pages, r.fails, t.Unchanged, thisVersion())
+	case r.json && (w.many || w.settings.recursive) && !w.interrupted:
+		return report.WriteJSON(r.out, &t.Totals)
+	case w.settings.form != "text" || !w.many:
+		return nil
 	}
 	rest := "failed"
 	if w.interrupted {
 		rest = "not converted"
 	}
-	text := t.text(w.all, rest)
-	if t.size > 0 {
-		text += fmt.Sprintf("  read by: %s\n  bytes of .sframe: %s\n  %s\n", w.readers(t.refusing),
-			report.Digits(t.size), report.Headline(&t.Amounts))
+	fmt.Fprint(r.out, t.text(rest))
+	if t.Size > 0 {
+		fmt.Fprintf(r.out, "  read by: %s\n", w.readers(t.refusing))
 	}
-	return text
+	return t.Text(r.out, int(w.settings.Version))
 }
 
 // complainAbout prints a file's error, with advice.
@@ -209,39 +218,26 @@ type console struct{ stdout, stderr io.Writer }
 
 // A tally counts finished files.
 type tally struct {
-	done            int                    // changed files
-	amounts.Amounts                        // of changed files, and of files without CFI
-	size            uint64                 // of their .sframe
-	stay            map[convert.Reason]int // unchanged files
-	refusing        []string               // presets whose readers refuse at least one file
+	report.Totals
+	stay     map[convert.Reason]int // unchanged files
+	refusing []string               // presets whose readers refuse at least one file
 }
 
-// add counts a file.
+// add counts a file that was converted, is unchanged or has too little coverage.
 func (t *tally) add(j *files.Job, r *result) {
-	if j.Result != nil && j.Result.Stays != "" {
-		t.addUnchanged(j.Result.Stays)
-		if r.isWithoutCFI() {
-			t.Amounts.Add(&r.coverage[0].Amounts)
-		}
-		return
-	}
-	t.done++
-	if j.Result == nil { // a second name of a file that was already converted
-		return
+	switch {
+	case j.Err != nil:
+	case j.Result == nil || j.Result.Stays == "": // without a Result: another name of a converted file
+		t.Done++
+	case t.stay == nil:
+		t.stay = map[convert.Reason]int{j.Result.Stays: 1}
+	default:
+		t.stay[j.Result.Stays]++
 	}
 	for _, c := range r.coverage {
-		t.Amounts.Add(&c.Amounts)
-		t.size += c.Size
+		t.Totals.Add(c)
 	}
 	t.refusing = append(t.refusing, r.refusing...)
-}
-
-// addUnchanged counts an unchanged file.
-func (t *tally) addUnchanged(why convert.Reason) {
-	if t.stay == nil {
-		t.stay = make(map[convert.Reason]int)
-	}
-	t.stay[why]++
 }
 
 // skipped returns the number of unchanged files, not counting those that were up to date.
@@ -256,24 +252,31 @@ func (t *tally) skipped() int {
 }
 
 // text summarizes all files. The parameter rest is the word for files that are not in the tally.
-func (t *tally) text(all int, rest string) string {
+func (t *tally) text(rest string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d files: %d done, ", all, t.done)
-	kept := t.skipped() + t.stay[convert.Current]
-	if kept > 0 {
+	fmt.Fprintf(&b, "%d files: %d done, ", t.Files, t.Done)
+	if kept := t.Files - t.Done - t.Failed; kept > 0 {
 		fmt.Fprintf(&b, "%d unchanged, ", kept)
 	}
-	fmt.Fprintf(&b, "%d %s\n", all-t.done-kept, rest)
-	b.WriteString(reasons("unchanged", t.stay))
+	fmt.Fprintf(&b, "%d %s\n", t.Failed, rest)
+	b.WriteString(reasons("unchanged", t.Unchanged))
 	return b.String()
 }
 
-// reasons returns a line with the count of each reason, the most frequent first.
-func reasons(what string, counts map[convert.Reason]int) string {
-	var b strings.Builder
+// countReasons returns the count of each reason, the most frequent first.
+func countReasons(counts map[convert.Reason]int) (list []report.Unchanged) {
 	most := func(x, y convert.Reason) int { return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x, y)) }
 	for _, why := range slices.SortedFunc(maps.Keys(counts), most) {
-		fmt.Fprintf(&b, "  %s: %d (%s)\n", what, counts[why], why.Text())
+		list = append(list, report.Unchanged{Reason: string(why), Text: why.Text(), Files: counts[why]})
+	}
+	return list
+}
+
+// reasons returns a line for each reason.
+func reasons(what string, counts []report.Unchanged) string {
+	var b strings.Builder
+	for _, r := range counts {
+		fmt.Fprintf(&b, "  %s: %d (%s)\n", what, r.Files, r.Text)
 	}
 	return b.String()
 }

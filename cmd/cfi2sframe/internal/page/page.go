@@ -27,7 +27,7 @@ var (
 // policy allows the inlined style and script by hash, so that markup in a name can neither run nor load anything. A
 // test checks the hashes.
 const policy = "default-src 'none'; style-src 'sha256-oIVKFwhX4bFe6vu9lsdy4Rlw9GbZrFwDEQ1AebgZtUg='; script-src " +
-	"'sha256-+N2hTThSF/R170Y4+pr8FuWw/AOzgv3EohWAHsyg7tE='"
+	"'sha256-IA1KWvjnsDCsRgm+/i5y4URyYhWk6+Op7HQnVMrDl9s='"
 
 // Template parses a page together with the shared parts.
 func Template(text string, funcs template.FuncMap) *template.Template {
@@ -38,6 +38,7 @@ func Template(text string, funcs template.FuncMap) *template.Template {
 		"scaled":  scaled,
 		"script":  func() template.JS { return template.JS(script) },
 		"style":   func() template.CSS { return template.CSS(style) },
+		"value":   func(share string) string { return strings.TrimSuffix(share, " %") },
 	})
 	return template.Must(template.Must(t.Parse(parts)).Parse(text))
 }
@@ -62,14 +63,6 @@ func NewSplit(code, unwindable, notCovered uint64) Split {
 	unwindable = min(unwindable, code)
 	notCovered = min(notCovered, code-unwindable)
 	return Split{code, unwindable, notCovered, code - unwindable - notCovered}
-}
-
-// Add adds the byte counts of t.
-func (s *Split) Add(t Split) {
-	s.Code += t.Code
-	s.Unwindable += t.Unwindable
-	s.NotCovered += t.NotCovered
-	s.NoCFI += t.NoCFI
 }
 
 // Left returns the bytes of code that cannot be unwound.
@@ -108,9 +101,9 @@ type Table struct {
 	rows [][]string
 }
 
-// A Column's kind says how it is sorted and shown: text, number, hex, place, rule, and reason (by name). A column of
-// the kind "name", "file" or "part" holds the subject of its row. A row may have an extra cell at the end: the symbol
-// for a name, or the link to a file.
+// A Column's kind says how it is sorted and shown: text, number, share (a percentage with a bar), hex, place, rule, and
+// reason (by name). A column of the kind "name" or "file" holds the subject of its row. A row may have an extra cell at
+// the end: the symbol for a name, or the link to a file.
 type Column struct{ Name, Kind string }
 
 // Columns returns columns from pairs of a name and a kind.

@@ -14,6 +14,7 @@
   };
   const keys = {
     number: digits,
+    share: digits,
     hex: digits,
     place: s => split(s, /^(.*?)0x([0-9a-f]+)-0x[0-9a-f]+$/s),
     reason: s => data.reasons[s] ?? s,
@@ -57,7 +58,7 @@
       const tr = document.createElement("tr");
       for (const {index, kind} of columns) {
         const value = show(kind, row.cells[index]);
-        const cell = element(["name", "file", "part"].includes(kind) ? "th" : "td", kind);
+        const cell = element(["name", "file"].includes(kind) ? "th" : "td", kind);
         if (cell.tagName === "TH") cell.scope = "row";
         const last = row.cells[after];
         if (kind === "file" && last) {
@@ -69,6 +70,13 @@
           cell.append(element("span", "swatch"), value);
         } else {
           cell.textContent = value;
+        }
+        if (kind === "share") {
+          const bar = element("meter", "");
+          bar.max = 100;
+          bar.value = parseFloat(value);
+          cell.className = "number";
+          cell.append(" ", bar);
         }
         if (kind === "name" && last) cell.title = last;
         tr.append(cell);

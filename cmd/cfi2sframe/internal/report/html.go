@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"cfi2sframe/cmd/cfi2sframe/internal/page"
+	"cfi2sframe/convert"
 )
 
 //go:embed report.html.tmpl
@@ -22,11 +23,12 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 	return page.Template(pageText, functions)
 })
 
-// HTML writes a self-contained page with the result for each file, gaps by reason, a sortable table of all gaps, and
-// files with errors. Names come from files that may be hostile. The argument maker is the program's name and version.
-func HTML(w io.Writer, files []*Coverage, failed []*Failed, maker string) error {
+// HTML writes a self-contained page with the result for each file, gaps by reason, a sortable table of all gaps, files
+// with errors, and unchanged files by reason. Names come from files that may be hostile. The argument maker is the
+// program's name and version.
+func HTML(w io.Writer, files []*Coverage, failed []*Failed, unchanged []Unchanged, maker string) error {
 	out := bufio.NewWriter(w)
-	if err := pageTemplate().Execute(out, newPage(files, failed, maker)); err != nil {
+	if err := pageTemplate().Execute(out, newPage(files, failed, unchanged, maker)); err != nil {
 		return err
 	}
 	return out.Flush()
@@ -40,7 +42,7 @@ type pageData struct {
 	Files   []pageFile
 	Shown   []pageFile // files with a section on the page
 
-	Failed, FileTable, Gaps, Sections, Functions page.Table
+	Failed, Unchanged, FileTable, Gaps, Sections, Functions page.Table
 
 	GapsOmitted, FunctionsOmitted int
 }
@@ -58,10 +60,12 @@ const maxShown = 1000
 
 // The columns of the tables, in the order of the cells that the row methods return.
 var (
-	failedColumns = page.Columns("File", "name", "Error", "text")
-	fileColumns   = page.Columns(
-		"File", "file", "Unwindable", "number", "Not unwindable", "number", "Not covered", "number", "No CFI", "number",
+	failedColumns    = page.Columns("File", "name", "Error", "text")
+	unchangedColumns = page.Columns("Reason", "text", "Files", "number")
+	fileColumns      = page.Columns(
+		"File", "file", "Unwindable", "share", "Not unwindable", "number", "Not covered", "number", "No CFI", "number",
 		"Code", "number", ".sframe", "number", "ABI", "text", "Format", "number",
+		"Only V3", "number", "Most because of", "reason",
 	)
 	gapColumns = page.Columns(
 		"File", "name", "Function", "name", "Address", "place", "Offset", "hex", "Bytes", "number", "Reason", "reason",
@@ -76,7 +80,7 @@ var (
 	)
 )
 
-func newPage(files []*Coverage, failed []*Failed, maker string) *pageData {
+func newPage(files []*Coverage, failed []*Failed, unchanged []Unchanged, maker string) *pageData {
 	title := "SFrame coverage of " + plural(len(files), "file")
 	if len(files) == 1 {
 		title = "SFrame coverage of " + Printable(files[0].File)
@@ -104,6 +108,13 @@ func newPage(files []*Coverage, failed []*Failed, maker string) *pageData {
 	}
 	p.Failed = p.Data.Add(page.Table{
 		ID: "failed", Caption: "Files with errors", Noun: "files", Columns: failedColumns,
+	}, rows)
+	rows = nil
+	for _, u := range unchanged {
+		rows = append(rows, []string{u.Text, strconv.Itoa(u.Files)})
+	}
+	p.Unchanged = p.Data.Add(page.Table{
+		ID: "unchanged", Caption: "Unchanged files, by reason", Noun: "reasons", Columns: unchangedColumns, Short: true,
 	}, rows)
 	return p
 }
@@ -142,6 +153,7 @@ func (p *pageData) tables() {
 		}
 		p.Data.Reasons[r.Name] = r.Text
 	}
+	p.Data.Reasons["without"] = "code without CFI"
 	var files, gaps, sections, functions [][]string
 	for _, c := range p.Files {
 		name := Printable(c.Coverage.File)
@@ -164,7 +176,7 @@ func (p *pageData) tables() {
 	}
 	p.FileTable = p.Data.Add(page.Table{
 		ID: "files", Caption: "Bytes of code in each file, worst first", Noun: "files", Columns: fileColumns,
-		Falling: "Not unwindable",
+		Falling: "Not unwindable", Reasons: append(reasons, "without"),
 	}, files)
 	p.Gaps = p.Data.Add(page.Table{
 		ID: "gaps", Caption: "Code that call frame information describes but SFrame does not", Noun: "gaps",
@@ -183,12 +195,17 @@ func (p *pageData) tables() {
 // row returns a row of the file table (fileColumns), followed by a link to the file's section, if any.
 func (f *pageFile) row() []string {
 	c, s, part := f.Coverage, f.Split, ""
+	reason, _ := c.mainReason()
+	if reason == string(convert.NoCFI) {
+		reason = "without"
+	}
 	if f.ID != "" {
 		part = "#" + f.ID
 	}
 	return []string{
 		Printable(c.File), Share(s.Unwindable, s.Code), decimal(s.Left()), decimal(s.NotCovered), decimal(s.NoCFI),
-		decimal(s.Code), decimal(c.Size), c.ABI, strconv.Itoa(c.Format), part,
+		decimal(s.Code), decimal(c.Size), c.ABI, strconv.Itoa(c.Format),
+		decimal(c.OnlyV3), reason, part,
 	}
 }
 

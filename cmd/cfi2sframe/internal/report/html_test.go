@@ -24,7 +24,7 @@ import (
 func page(t *testing.T, files ...*report.Coverage) string {
 	t.Helper()
 	var b bytes.Buffer
-	must.Do(t, report.HTML(&b, files, nil, "some <tool>"))
+	must.Do(t, report.HTML(&b, files, nil, nil, "some <tool>"))
 	return b.String()
 }
 
@@ -148,7 +148,7 @@ func TestHTMLFailed(t *testing.T) {
 	failed := []*report.Failed{report.NewFailed("a\xfe", errors.New("is cut")), report.NewFailed("b<", errors.New("x"))}
 	for _, files := range [][]*report.Coverage{nil, {fullCoverage()}} {
 		var b bytes.Buffer
-		must.Do(t, report.HTML(&b, files, failed, ""))
+		must.Do(t, report.HTML(&b, files, failed, nil, ""))
 		want := [][]string{{`"a\xfe"`, "is cut"}, {"b<", "x"}}
 		if got := pageRows(t, b.String(), "failed"); !reflect.DeepEqual(got, want) {
 			t.Errorf("%d files: rows %q, want %q", len(files), got, want)

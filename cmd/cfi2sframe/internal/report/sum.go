@@ -1,8 +1,6 @@
 package report
 
-import (
-	"slices"
-)
+import "slices"
 
 // Sum combines the coverage of several files, such as the members of an archive, under the given name. The sum includes
 // gaps by reason, but does not list gaps, sections or functions.
@@ -11,7 +9,6 @@ func Sum(file string, files []*Coverage) *Coverage {
 		Schema: Schema, File: file, Verified: true, Sources: []Source{}, Reasons: []Reason{}, Gaps: []Gap{},
 		Uncovered: noneUncovered(),
 	}
-	reasons, sources := make(map[string]int), make(map[string]int)
 	for _, c := range files {
 		sum.ABI, sum.Format = c.ABI, c.Format
 		sum.Functions += c.Functions
@@ -39,16 +36,14 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Uncovered.Padding += c.Uncovered.Padding
 		sum.Uncovered.Startup += c.Uncovered.Startup
 		for _, s := range c.Sources {
-			to := find(&sum.Sources, sources, s.Name, Source{Name: s.Name})
-			to.Size += s.Size
-			to.FDEs += s.FDEs
+			i := slices.IndexFunc(sum.Sources, func(to Source) bool { return to.Name == s.Name })
+			if i < 0 {
+				i, sum.Sources = len(sum.Sources), append(sum.Sources, Source{Name: s.Name})
+			}
+			sum.Sources[i].Size += s.Size
+			sum.Sources[i].FDEs += s.FDEs
 		}
-		for _, r := range c.Reasons {
-			to := find(&sum.Reasons, reasons, r.Name, Reason{Name: r.Name, Text: r.Text, Loss: r.Loss})
-			to.Functions += r.Functions
-			to.Ranges += r.Ranges
-			to.Bytes += r.Bytes
-		}
+		sum.Reasons = addReasons(sum.Reasons, c.Reasons)
 	}
 	if w := sum.withoutCFIWarning(false); w != "" {
 		sum.Warnings = append(sum.Warnings, w)
@@ -67,16 +62,4 @@ func union(list, texts []string) []string {
 		}
 	}
 	return list
-}
-
-// find returns the element with the given name, after appending one if necessary. index maps names to positions in
-// list.
-func find[T any](list *[]T, index map[string]int, name string, empty T) *T {
-	i, ok := index[name]
-	if !ok {
-		i = len(*list)
-		index[name] = i
-		*list = append(*list, empty)
-	}
-	return &(*list)[i]
 }

@@ -172,8 +172,8 @@ func TestWriteErrors(t *testing.T) {
 		"text":                    func(w io.Writer) error { return c.Text(w, -1) },
 		"JSON":                    func(w io.Writer) error { return report.WriteJSON(w, c) },
 		"JSON of a kept file":     func(w io.Writer) error { return report.WriteJSON(w, kept) },
-		"HTML":                    func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c}, nil, "") },
-		"HTML of several reports": func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c, c}, nil, "") },
+		"HTML":                    func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c}, nil, nil, "") },
+		"HTML of several reports": func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c, c}, nil, nil, "") },
 	} {
 		var whole bytes.Buffer
 		if err := write(&whole); err != nil {
