@@ -270,7 +270,8 @@ func TestFunctions(t *testing.T) {
 			}
 		}
 		if res.Functions != len(tt.fns) || res.Inferred != 0 {
-			t.Errorf("%s: %d functions, %d bytes inferred; want %d, 0", tt.name, res.Functions, res.Inferred, len(tt.fns))
+			t.Errorf("%s: %d functions, %d bytes inferred; want %d, 0", tt.name, res.Functions, res.Inferred,
+				len(tt.fns))
 		}
 		for r, s := range tt.gaps {
 			if sum[r] != s.Bytes {

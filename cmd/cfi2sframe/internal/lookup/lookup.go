@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/cmd/cfi2sframe/internal/coverage"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
@@ -141,7 +142,7 @@ func (x *lookup) resolve(places []string) (pcs []report.PC, ends []uint64, err e
 	for i, j := range order {
 		sorted[i] = ranges[j]
 	}
-	for i, at := range report.Locate(x.f, x.debug, sorted) {
+	for i, at := range coverage.Locate(x.f, x.debug, sorted) {
 		p := &pcs[order[i]]
 		p.PC, p.Function, p.Offset = sorted[i].Begin, at.Function, at.Offset
 		if p.Function == "" {
@@ -170,7 +171,7 @@ func (x *lookup) address(place string) (elffile.Span, error) {
 	if s := x.f.Section(name); s != nil {
 		return at(s.Base + offset), nil
 	}
-	found, err := report.Find(x.f, x.debug, name)
+	found, err := coverage.Find(x.f, x.debug, name)
 	if err != nil {
 		return at(0), fmt.Errorf("%s: %w", place, err)
 	}
@@ -201,7 +202,7 @@ const maxCandidates = 8
 func (x *lookup) candidates(found []elffile.Span) string {
 	var list []string
 	shown := found[:min(len(found), maxCandidates)]
-	for i, at := range report.Locate(x.f, x.debug, shown) {
+	for i, at := range coverage.Locate(x.f, x.debug, shown) {
 		place := fmt.Sprintf("%#x", shown[i].Begin)
 		if n := x.f.SectionAt(shown[i].Begin); x.f.IsObject() && n > 0 {
 			place = fmt.Sprintf("%s+%#x", x.f.Sections[n].Name, shown[i].Begin-x.f.Sections[n].Base)
@@ -224,7 +225,7 @@ func (x *lookup) isStripped() bool {
 // hint suggests a correction for an address outside of code.
 func (x *lookup) hint(place string) string {
 	pc, err := strconv.ParseUint(place, 16, 64)
-	if err == nil && report.Locate(x.f, nil, []elffile.Span{{Begin: pc, End: pc + 1}})[0].Function != "" {
+	if err == nil && coverage.Locate(x.f, nil, []elffile.Span{{Begin: pc, End: pc + 1}})[0].Function != "" {
 		return fmt.Sprintf("; did you mean %#x?", pc)
 	}
 	return "; addresses are those in the file, without the load address"

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/coverage"
 	"cfi2sframe/internal/amounts"
 )
 
@@ -11,7 +12,7 @@ import (
 // their total.
 func TestSparse(t *testing.T) {
 	file := func(code, bytes, padding, startup uint64, others ...string) *Coverage {
-		c := &Coverage{Amounts: amounts.Amounts{Code: code}, Uncovered: Uncovered{
+		c := &Coverage{Amounts: amounts.Amounts{Code: code}, Uncovered: coverage.Uncovered{
 			Bytes: bytes - padding - startup, Padding: padding, Startup: startup}}
 		if w := c.withoutCFIWarning(false); w != "" {
 			c.Warnings = append(c.Warnings, w)
@@ -49,10 +50,10 @@ func TestInferable(t *testing.T) {
 		"-fasynchronous-unwind-tables, write .cfi directives in assembly, or use --debug-file"
 	const otherwise = " of the code has no CFI: build with -fasynchronous-unwind-tables, write .cfi directives in " +
 		"assembly, or use --debug-file"
-	refused := []RefusedCode{{Reason: "code-indirect", Ranges: 1, Bytes: 6000}}
+	refused := []coverage.RefusedCode{{Reason: "code-indirect", Ranges: 1, Bytes: 6000}}
 	for _, tt := range []struct {
 		bytes, inferred uint64
-		refused         []RefusedCode
+		refused         []coverage.RefusedCode
 		want            string
 	}{
 		{1000, 0, nil, ""},
@@ -64,7 +65,7 @@ func TestInferable(t *testing.T) {
 	} {
 		c := &Coverage{
 			Amounts:   amounts.Amounts{Code: 100_000, Inferred: tt.inferred},
-			Uncovered: Uncovered{Bytes: tt.bytes, Refused: tt.refused},
+			Uncovered: coverage.Uncovered{Bytes: tt.bytes, Refused: tt.refused},
 		}
 		if got := c.withoutCFIWarning(true); got != tt.want {
 			t.Errorf("%+v: %q", tt, got)

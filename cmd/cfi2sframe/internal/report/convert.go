@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/cmd/cfi2sframe/internal/coverage"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/amounts"
@@ -109,22 +110,32 @@ func (c *Coverage) listGaps(d *convert.Details, limits *Limits) {
 			c.Gaps[i].Rule = g.Err.Error()
 		}
 	}
-	files := symbolFiles(d.File, d.Debug.File())
-	names := newNamer(limits)
-	functions, starts := functionNames(files, gaps, names)
-	for i := range c.Gaps {
+	names := coverage.NewNames(d.File, d.Debug.File(), &limits.names)
+	for i, fn := range names.Of(gaps) {
 		g := &c.Gaps[i]
-		g.Function, g.Symbol, g.Offset = functions[i].name, functions[i].symbol, g.Begin-starts[i]
+		g.Function, g.Symbol, g.Offset = fn.Name, fn.Symbol, g.Begin-fn.Begin
 		size := g.End - g.Begin
-		g.Section, g.Begin = sectionRelative(d.File, g.Begin)
+		g.Section, g.Begin = coverage.SectionRelative(d.File, g.Begin)
 		g.End = g.Begin + size
 	}
 	// Functions that realign the stack come first, because V3 covers them even if this version does not.
 	rank := map[string]int{translate.DRAP.Name(): -1}
 	slices.SortStableFunc(c.Gaps, func(a, b Gap) int { return rank[a.Reason] - rank[b.Reason] })
-	c.Uncovered = findUncovered(d, files, names)
-	c.SetCode(c.Uncovered.code)
-	c.Notes = append(c.Notes, names.notes()...)
+	c.Uncovered = names.Uncovered(d)
+	c.SetCode(c.Uncovered.Code)
+	c.Notes = append(c.Notes, notes(names)...)
+}
+
+// notes returns entries for Coverage.Notes about missing names.
+func notes(n *coverage.Names) []string {
+	var out []string
+	if n.Omitted > 0 {
+		out = append(out, "names of "+plural(n.Omitted, "function")+", because their total length exceeds the limit")
+	}
+	if n.Tangled {
+		out = append(out, "names of some functions, because symbols overlap too much")
+	}
+	return out
 }
 
 // Compiled programs contain some assembly without CFI. The report warns if a file exceeds these limits.
@@ -156,7 +167,7 @@ func Checked(c *convert.Comparison, f, debug *elffile.File, table *cfi.Table) (*
 	if err != nil {
 		return nil, err
 	}
-	code, _ := MeasureCode(f, table, stubs)
+	code, _ := coverage.MeasureCode(f, table, stubs)
 	check := &Check{
 		Schema: Schema, ABI: c.ABI.String(), Format: int(c.Version), FDEs: c.FDEs, FREs: c.FREs, Sorted: c.Sorted,
 		Amounts: c.Amounts, Mismatches: []Mismatch{},
@@ -166,7 +177,7 @@ func Checked(c *convert.Comparison, f, debug *elffile.File, table *cfi.Table) (*
 	for i, m := range c.Mismatches {
 		ranges[i] = elffile.Span{Begin: m.Begin, End: m.End}
 	}
-	for i, at := range Locate(f, debug, ranges) {
+	for i, at := range coverage.Locate(f, debug, ranges) {
 		m := &c.Mismatches[i]
 		check.Mismatches = append(check.Mismatches, Mismatch{
 			Begin: m.Begin, End: m.End, Function: at.Function, Offset: at.Offset, What: m.What,
@@ -182,7 +193,7 @@ func (c *Check) Contradicted(f, debug *elffile.File, list []convert.Contradictio
 		ranges[i] = elffile.Span{Begin: x.Begin, End: x.End}
 	}
 	c.Compared = compared
-	for i, at := range Locate(f, debug, ranges) {
+	for i, at := range coverage.Locate(f, debug, ranges) {
 		c.Contradictions = append(c.Contradictions, Mismatch{
 			Begin: list[i].Begin, End: list[i].End, Function: at.Function, Offset: at.Offset, What: list[i].What,
 		})

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/coverage"
 	"cfi2sframe/cmd/cfi2sframe/internal/page"
 	"cfi2sframe/convert"
 )
@@ -162,11 +163,11 @@ func (p *pageData) tables() {
 		}
 		for i := range c.Coverage.Uncovered.Sections {
 			if s := &c.Coverage.Uncovered.Sections[i]; s.Bytes+s.Padding+s.Startup > 0 {
-				sections = append(sections, s.row(name))
+				sections = append(sections, sectionRow(name, s))
 			}
 		}
 		for i := range c.Coverage.Uncovered.Functions {
-			functions = append(functions, c.Coverage.Uncovered.Functions[i].row(name))
+			functions = append(functions, uncoveredRow(name, &c.Coverage.Uncovered.Functions[i]))
 		}
 	}
 	worst := slices.Clone(p.Files)
@@ -217,18 +218,18 @@ func (g *Gap) row(file string) []string {
 	}
 }
 
-// row returns a row of the section table (sectionColumns).
-func (s *UncoveredSection) row(file string) []string {
+// sectionRow returns a row of the section table (sectionColumns).
+func sectionRow(file string, s *coverage.UncoveredSection) []string {
 	return []string{
 		file, Printable(s.Name), fmt.Sprintf("%#x", s.Begin), decimal(s.Size), decimal(s.Bytes),
 		decimal(s.Startup), decimal(s.Padding),
 	}
 }
 
-// row returns a row of the function table (functionColumns), followed by the symbol.
-func (f *UncoveredFunction) row(file string) []string {
+// uncoveredRow returns a row of the function table (functionColumns), followed by the symbol.
+func uncoveredRow(file string, f *coverage.UncoveredFunction) []string {
 	return []string{
-		file, Printable(f.Function), f.Place(), decimal(f.Size), decimal(f.Bytes),
+		file, Printable(f.Function), placeOf(f), decimal(f.Size), decimal(f.Bytes),
 		Printable(f.Symbol),
 	}
 }

@@ -3,7 +3,10 @@
 // written as text, JSON or HTML.
 package report
 
-import "cfi2sframe/internal/amounts"
+import (
+	"cfi2sframe/cmd/cfi2sframe/internal/coverage"
+	"cfi2sframe/internal/amounts"
+)
 
 // Schema is the version of the JSON format, which report.schema.json describes. It changes when a field is removed or
 // changes its meaning, but not when one is added.
@@ -26,22 +29,22 @@ type Coverage struct {
 	amounts.Amounts
 	Percents
 	amounts.Restricted
-	Reasons   []Reason  `json:"gaps_by_reason"`
-	Gaps      []Gap     `json:"gaps"`
-	Omitted   int       `json:"gaps_omitted"` // further gaps, which are not listed
-	Uncovered Uncovered `json:"without_cfi"`
-	Dropped   Dropped   `json:"dropped"`
-	Malformed Malformed `json:"malformed"`
-	MovedCode uint64    `json:"moved_code"` // bytes of code at a different file offset than before
-	Unsigned  bool      `json:"signature_removed,omitempty"`
-	Warnings  []string  `json:"warnings,omitempty"` // about the output
-	Notes     []string  `json:"notes,omitempty"`    // what is missing from the report, and why
-	Size      uint64    `json:"sframe_size"`
-	EHFrame   uint64    `json:"eh_frame_size"`
-	EHHdr     uint64    `json:"eh_frame_hdr_size"`
-	Verified  bool      `json:"verified"`
-	MergedBy  []string  `json:"merged_by,omitempty"` // linkers that can merge the .sframe of this object
-	Error     string    `json:"error,omitempty"`     // why nothing was written although the translation succeeded
+	Reasons   []Reason           `json:"gaps_by_reason"`
+	Gaps      []Gap              `json:"gaps"`
+	Omitted   int                `json:"gaps_omitted"` // further gaps, which are not listed
+	Uncovered coverage.Uncovered `json:"without_cfi"`
+	Dropped   Dropped            `json:"dropped"`
+	Malformed Malformed          `json:"malformed"`
+	MovedCode uint64             `json:"moved_code"` // bytes of code at a different file offset than before
+	Unsigned  bool               `json:"signature_removed,omitempty"`
+	Warnings  []string           `json:"warnings,omitempty"` // about the output
+	Notes     []string           `json:"notes,omitempty"`    // what is missing from the report, and why
+	Size      uint64             `json:"sframe_size"`
+	EHFrame   uint64             `json:"eh_frame_size"`
+	EHHdr     uint64             `json:"eh_frame_hdr_size"`
+	Verified  bool               `json:"verified"`
+	MergedBy  []string           `json:"merged_by,omitempty"` // linkers that can merge the .sframe of this object
+	Error     string             `json:"error,omitempty"`     // why nothing was written after the translation
 }
 
 // Failed reports a file that could not be converted or checked, and has no Coverage or Check.

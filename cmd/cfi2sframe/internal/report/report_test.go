@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/coverage"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/elftest"
@@ -20,8 +21,8 @@ func fixture(t *testing.T, name string) []byte {
 	return testfile.Read(t, "../../../../testdata/bin/amd64/"+name)
 }
 
-// coverage returns the report on a fixture in format 2.
-func coverage(t *testing.T, name string) *Coverage {
+// reportOn returns the report on a fixture in format 2.
+func reportOn(t *testing.T, name string) *Coverage {
 	t.Helper()
 	c := coverageOf(t, elftest.Parse(t, fixture(t, name)), sframe.V2)
 	c.File = name
@@ -37,6 +38,23 @@ func coverageOf(t *testing.T, f *elffile.File, v sframe.Version) (c *Coverage) {
 	}}
 	must.Get(convert.Add(t.Context(), run, convert.Options{Version: v, NoVerify: true, Workers: 1}))(t)
 	return c
+}
+
+// TestLimits expects elements beyond a limit to be omitted, and missing names to be noted.
+func TestLimits(t *testing.T) {
+	limits := &Limits{gaps: 3}
+	if a, b, c := take(&limits.gaps, 2), take(&limits.gaps, 2), take(&limits.gaps, 2); a != 2 || b != 1 || c != 0 {
+		t.Errorf("gaps: %d, %d, %d", a, b, c)
+	}
+	limits.Grow(128)
+	if n := take(&limits.gaps, 2); n != 1 {
+		t.Errorf("%d more gaps for 128 bytes", n)
+	}
+	got := strings.Join(notes(&coverage.Names{Omitted: 2, Tangled: true}), "; ")
+	if want := "names of 2 functions, because their total length exceeds the limit; names of some functions, because " +
+		"symbols overlap too much"; got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
 }
 
 // TestGaps checks the known gaps of fixtures. Functions that realign the stack come first.
@@ -56,7 +74,7 @@ func TestGaps(t *testing.T) {
 		{"fprules", []string{"fp_register fp-register FP rbx", "sp_popped sp-rule SP v+8"}},
 		{"bigframe", []string{"offset-range CFA rsp+2147483648"}},
 	} {
-		c := coverage(t, tt.name)
+		c := reportOn(t, tt.name)
 		var lines []string
 		other := false
 		for _, g := range c.Gaps {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/coverage"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/testkit/must"
@@ -34,14 +35,14 @@ func fullCoverage() *report.Coverage {
 			Reason: "drap", Text: "words", Column: "CFA", Rule: "r10+0", FDE: ".debug_frame+0x18",
 		}},
 		Omitted: 1,
-		Uncovered: report.Uncovered{
+		Uncovered: coverage.Uncovered{
 			Bytes: 5, Padding: 3, Startup: 2, Omitted: 1,
-			Sections: []report.UncoveredSection{{
+			Sections: []coverage.UncoveredSection{{
 				Name: ".text", Begin: 4096, Size: 64, Bytes: 5, Padding: 3, Startup: 2,
 			}},
-			Functions: []report.UncoveredFunction{{Function: "g()", Symbol: "_Z1gv", Section: ".text",
+			Functions: []coverage.UncoveredFunction{{Function: "g()", Symbol: "_Z1gv", Section: ".text",
 				Begin: 4, Size: 8, Bytes: 8, Reason: "code-indirect"}},
-			Refused: []report.RefusedCode{{Reason: "code-indirect", Ranges: 1, Bytes: 8}},
+			Refused: []coverage.RefusedCode{{Reason: "code-indirect", Ranges: 1, Bytes: 8}},
 		},
 		Dropped:   report.Dropped{ZeroLength: 1, Discarded: 2, Overlapped: 3},
 		Malformed: report.Malformed{Count: 1, Errors: []string{".debug_frame+0x40: words"}},
@@ -109,8 +110,8 @@ func TestJSONNames(t *testing.T) {
 	for _, name := range names {
 		var b bytes.Buffer
 		must.Do(t, report.WriteJSON(&b, &report.Coverage{
-			File: name, Gaps: []report.Gap{{Function: name}}, Uncovered: report.Uncovered{
-				Functions: []report.UncoveredFunction{{Symbol: name}}}, Warnings: []string{name},
+			File: name, Gaps: []report.Gap{{Function: name}}, Uncovered: coverage.Uncovered{
+				Functions: []coverage.UncoveredFunction{{Symbol: name}}}, Warnings: []string{name},
 		}))
 		var c report.Coverage
 		must.Do(t, json.Unmarshal(b.Bytes(), &c))

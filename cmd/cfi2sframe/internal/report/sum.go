@@ -1,13 +1,17 @@
 package report
 
-import "slices"
+import (
+	"slices"
+
+	"cfi2sframe/cmd/cfi2sframe/internal/coverage"
+)
 
 // Sum combines the coverage of several files, such as the members of an archive, under the given name. The sum includes
 // gaps by reason, but does not list gaps, sections or functions.
 func Sum(file string, files []*Coverage) *Coverage {
 	sum := &Coverage{
 		Schema: Schema, File: file, Verified: true, Sources: []Source{}, Reasons: []Reason{}, Gaps: []Gap{},
-		Uncovered: noneUncovered(),
+		Uncovered: coverage.None(),
 	}
 	for _, c := range files {
 		sum.ABI, sum.Format = c.ABI, c.Format

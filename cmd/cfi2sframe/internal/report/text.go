@@ -14,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/coverage"
 	"cfi2sframe/cmd/cfi2sframe/internal/page"
 	"cfi2sframe/translate"
 )
@@ -30,6 +31,7 @@ var functions = template.FuncMap{
 	"ofCFI":     OfCFI,
 	"plural":    plural,
 	"printable": Printable,
+	"uncovered": uncovered,
 	"sub":       func(a, b int) int { return a - b },
 }
 
@@ -114,7 +116,7 @@ func Causes(files []*Coverage, n int, withoutCFI bool) []string {
 		}
 		unnamed := c.Uncovered.Bytes
 		for _, f := range c.Uncovered.Functions {
-			add(f.Bytes, f.String())
+			add(f.Bytes, uncovered(&f))
 			unnamed -= min(unnamed, f.Bytes)
 		}
 		for _, s := range c.Uncovered.Sections {
@@ -131,9 +133,9 @@ func Causes(files []*Coverage, n int, withoutCFI bool) []string {
 	return lines
 }
 
-// String formats the function for the text report.
-func (f *UncoveredFunction) String() string {
-	s := fmt.Sprintf("%s %s: %s of %s without CFI", f.Place(), cmp.Or(Printable(f.Function), "function"),
+// uncovered formats a function with code without CFI for the text report.
+func uncovered(f *coverage.UncoveredFunction) string {
+	s := fmt.Sprintf("%s %s: %s of %s without CFI", placeOf(f), cmp.Or(Printable(f.Function), "function"),
 		bytesOf(f.Bytes), Digits(f.Size))
 	if f.Reason != "" {
 		s += " (" + f.Reason + ")"
@@ -141,8 +143,10 @@ func (f *UncoveredFunction) String() string {
 	return s
 }
 
-// Place returns the function's addresses.
-func (f *UncoveredFunction) Place() string { return rangeOf(f.Section, f.Begin, f.Begin+f.Size) }
+// placeOf returns the function's addresses.
+func placeOf(f *coverage.UncoveredFunction) string {
+	return rangeOf(f.Section, f.Begin, f.Begin+f.Size)
+}
 
 func rangeOf(section string, begin, end uint64) string {
 	return fmt.Sprintf("%s%#x-%#x", inSection(section), begin, end)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/coverage"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/amounts"
 )
@@ -21,10 +22,11 @@ func TestTextWhole(t *testing.T) {
 	c.Reasons = append(c.Reasons, report.Reason{Name: "sp-rule", Text: "other words", Functions: 2, Ranges: 3,
 		Bytes: 1000, Loss: true})
 	c.Reasons = append(c.Reasons, report.Reason{Name: "ra-rule", Text: "more words", Functions: 1, Ranges: 1, Bytes: 2})
-	c.Uncovered.Sections = append(c.Uncovered.Sections, report.UncoveredSection{Name: ".none"},
-		report.UncoveredSection{Name: ".more\n", Bytes: 1000})
+	c.Uncovered.Sections = append(c.Uncovered.Sections, coverage.UncoveredSection{Name: ".none"},
+		coverage.UncoveredSection{Name: ".more\n", Bytes: 1000})
 	c.Uncovered.Bytes = 1005
-	c.Uncovered.Functions = append(c.Uncovered.Functions, report.UncoveredFunction{Begin: 0x2000, Size: 0x10, Bytes: 4})
+	c.Uncovered.Functions = append(c.Uncovered.Functions,
+		coverage.UncoveredFunction{Begin: 0x2000, Size: 0x10, Bytes: 4})
 	c.Uncovered.Omitted = 1
 	c.Malformed = report.Malformed{Count: 5, Errors: []string{"first", "second\n"}}
 	c.Omitted, c.Notes, c.Padding = 2, []string{"names", "lines"}, 7
@@ -108,11 +110,11 @@ func TestCauses(t *testing.T) {
 	c.Gaps = append(c.Gaps, report.Gap{Begin: 0x100, End: 0x200, Reason: "outermost"})
 	partly := &report.Coverage{File: "partly"}
 	partly.Uncovered.Bytes = 7
-	partly.Uncovered.Sections = []report.UncoveredSection{{Name: ".text", Bytes: 7}}
-	partly.Uncovered.Functions = []report.UncoveredFunction{{Function: "f", Begin: 16, Size: 6, Bytes: 6}}
+	partly.Uncovered.Sections = []coverage.UncoveredSection{{Name: ".text", Bytes: 7}}
+	partly.Uncovered.Functions = []coverage.UncoveredFunction{{Function: "f", Begin: 16, Size: 6, Bytes: 6}}
 	stripped := &report.Coverage{File: "s\n"}
 	stripped.Uncovered.Bytes, stripped.Uncovered.Startup = 9, 9
-	stripped.Uncovered.Sections = []report.UncoveredSection{{Name: ".init", Startup: 9},
+	stripped.Uncovered.Sections = []coverage.UncoveredSection{{Name: ".init", Startup: 9},
 		{Name: ".text", Bytes: 9}}
 	gap, function := "prog: .text+0x1-0xb f()+0x1: words (CFA r10+0)",
 		"prog: .text+0x4-0xc g(): 8 bytes of 8 without CFI (code-indirect)"
@@ -167,13 +169,14 @@ func (w *fullWriter) Write(b []byte) (int, error) {
 func TestWriteErrors(t *testing.T) {
 	c := fullCoverage()
 	c.Gaps = slices.Repeat(c.Gaps, 50) // more than one write
+	one := []*report.Coverage{c}
 	kept := &report.Kept{Schema: report.Schema, File: "script", Kept: "not-elf", Why: "words"}
 	for name, write := range map[string]func(io.Writer) error{
 		"text":                    func(w io.Writer) error { return c.Text(w, -1) },
 		"JSON":                    func(w io.Writer) error { return report.WriteJSON(w, c) },
 		"JSON of a kept file":     func(w io.Writer) error { return report.WriteJSON(w, kept) },
-		"HTML":                    func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c}, nil, nil, "") },
-		"HTML of several reports": func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c, c}, nil, nil, "") },
+		"HTML":                    func(w io.Writer) error { return report.HTML(w, one, nil, nil, "") },
+		"HTML of several reports": func(w io.Writer) error { return report.HTML(w, append(one, c), nil, nil, "") },
 	} {
 		var whole bytes.Buffer
 		if err := write(&whole); err != nil {

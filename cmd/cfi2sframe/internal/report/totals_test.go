@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/cmd/cfi2sframe/internal/coverage"
 	"cfi2sframe/cmd/cfi2sframe/internal/report"
 	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/testkit/must"
@@ -25,12 +26,12 @@ func TestTotals(t *testing.T) {
 		File: "gaps\n", Reasons: []report.Reason{start, drap}, Functions: 3, Size: 70,
 		Amounts:    amounts.Amounts{Code: 1000, Unwindable: 690, Described: 990, Covered: 690, Inferred: 40},
 		Restricted: amounts.Restricted{OnlyV3: 5},
-		Uncovered:  report.Uncovered{Bytes: 10},
+		Uncovered:  coverage.Uncovered{Bytes: 10},
 	}
 	sum.Add(gaps)
 	sum.Add(gaps)
 	sum.Add(&report.Coverage{
-		File: "none", Amounts: amounts.Amounts{Code: 2000}, Uncovered: report.Uncovered{Bytes: 2000},
+		File: "none", Amounts: amounts.Amounts{Code: 2000}, Uncovered: coverage.Uncovered{Bytes: 2000},
 	})
 	sum.Finish()
 	var b strings.Builder

@@ -1,4 +1,4 @@
-package report
+package coverage
 
 import (
 	"debug/elf"
@@ -62,18 +62,10 @@ func TestCodeOf(t *testing.T) {
 	}
 }
 
-// TestLimits expects names and gaps beyond the limits to be counted, but not listed.
-func TestLimits(t *testing.T) {
-	limits := &Limits{gaps: 3, names: 20}
-	if a, b, c := take(&limits.gaps, 2), take(&limits.gaps, 2), take(&limits.gaps, 2); a != 2 || b != 1 || c != 0 {
-		t.Errorf("gaps: %d, %d, %d", a, b, c)
-	}
-	limits.Grow(128)
-	if n := take(&limits.gaps, 2); n != 1 {
-		t.Errorf("%d more gaps for 128 bytes", n)
-	}
-	limits.names = 20
-	n := newNamer(limits)
+// TestNamesLimit expects names beyond the limit to be counted, but not returned.
+func TestNamesLimit(t *testing.T) {
+	limit := 20
+	n := NewNames(nil, nil, &limit)
 	p, none := nameRef{table: &elffile.Section{}}, nameRef{table: &elffile.Section{}, name: 1}
 	n.known[p], n.known[none] = demangledName("_Z1fi"), funcName{}
 	for i, want := range []string{"f(int)", "f(int)", "", ""} { // 12 bytes each
@@ -81,11 +73,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%d: %+v", i, got)
 		}
 	}
-	if got := n.name(none); got.name != "" || n.omitted != 2 {
-		t.Errorf("%+v for no name, %d are not listed", got, n.omitted)
-	}
-	if got := n.notes(); len(got) != 1 ||
-		got[0] != "names of 2 functions, because their total length exceeds the limit" {
-		t.Errorf("%q", got)
+	if got := n.name(none); got.name != "" || n.Omitted != 2 {
+		t.Errorf("%+v for no name, %d are not listed", got, n.Omitted)
 	}
 }

@@ -1,4 +1,4 @@
-package report
+package coverage
 
 import (
 	"debug/elf"
@@ -27,12 +27,12 @@ func TestUncoveredPlaces(t *testing.T) {
 			File: f, Table: generate.Described(t, generate.Range{Begin: 0x288, End: 0x2e1}),
 			Stubs: []plt.Stub{{Begin: 0x2e1, End: 0x2e5}},
 		}
-		return findUncovered(&in, []*elffile.File{f}, newNamer(NewLimits()))
+		return namesOf(f).Uncovered(&in)
 	}
-	u := findUncovered(&convert.Details{
+	u := namesOf(f).Uncovered(&convert.Details{
 		File:  f,
 		Table: generate.Described(t, generate.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
-	}, []*elffile.File{f}, newNamer(NewLimits()))
+	})
 	// All of the code is zeros, which count as padding.
 	want := "[{.text 0 64 0 64 0} {.text.cold 0 32 0 20 0}]"
 	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 0 || u.Padding != 84 {
@@ -75,8 +75,7 @@ func TestUncoveredBounded(t *testing.T) {
 	}
 	symbols[n-1].size = 2
 	f := withSymbols(t, p.B, symbols)
-	u := findUncovered(&convert.Details{File: f, Table: generate.Described(t)}, []*elffile.File{f},
-		newNamer(NewLimits()))
+	u := namesOf(f).Uncovered(&convert.Details{File: f, Table: generate.Described(t)})
 	if len(u.Functions) != maxUncovered || u.Omitted != 3 {
 		t.Fatalf("%d functions, and %d more; want %d and 3", len(u.Functions), u.Omitted, maxUncovered)
 	}

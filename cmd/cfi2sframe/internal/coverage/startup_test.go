@@ -1,4 +1,4 @@
-package report
+package coverage
 
 import (
 	"os/exec"
@@ -10,7 +10,6 @@ import (
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/testfile"
-	"cfi2sframe/sframe"
 )
 
 const (
@@ -27,11 +26,11 @@ var startupSources = map[string]string{
 	"s390x.s":   ".globl bare\n.type bare, @function\nbare:\n.rept 20\nbr %r14\n.endr\n.size bare, .-bare\n",
 }
 
-// startupOf returns the report on a program.
-func startupOf(t *testing.T, path string) *Coverage {
+// startupOf returns the code of a program without CFI.
+func startupOf(t *testing.T, path string) Uncovered {
 	t.Helper()
-	b := testfile.Read(t, path)
-	return coverageOf(t, elftest.Parse(t, b), sframe.V2)
+	_, _, u := gapsOf(t, elftest.Parse(t, testfile.Read(t, path)))
+	return u
 }
 
 // TestStartup expects the compilers' start-up code to be recognized, with symbols or stripped, but no other function
@@ -69,20 +68,20 @@ func TestStartup(t *testing.T) {
 			assembly := tt.machine + ".s"
 			// If no assembly is linked in, all code without CFI is start-up code.
 			whole := startupOf(t, compile("whole", "hello.c"))
-			if whole.Uncovered.Bytes != 0 || whole.Uncovered.Startup == 0 || len(whole.Uncovered.Functions) != 0 {
-				t.Errorf("without assembly: %d bytes, functions %v", whole.Uncovered.Bytes, whole.Uncovered.Functions)
+			if whole.Bytes != 0 || whole.Startup == 0 || len(whole.Functions) != 0 {
+				t.Errorf("without assembly: %d bytes, functions %v", whole.Bytes, whole.Functions)
 			}
 			for _, order := range [][]string{{"hello.c", assembly}, {assembly, "hello.c"}} {
 				for _, flag := range []string{"-g0", "-s"} {
 					got := startupOf(t, compile("prog", append(order, flag)...))
-					more := got.Uncovered.Startup - whole.Uncovered.Startup
-					n, most := got.Uncovered.Bytes+more, uint64(3) // padding
+					more := got.Startup - whole.Startup
+					n, most := got.Bytes+more, uint64(3) // padding
 					if flag == "-s" {
 						most = 32
 					}
 					if n < bareSize || n-bareSize >= alignment || more > most {
 						t.Errorf("%s %v: %d bytes without CFI, start-up code %d; want %d and %d", flag, order,
-							got.Uncovered.Bytes, got.Uncovered.Startup, bareSize, whole.Uncovered.Startup)
+							got.Bytes, got.Startup, bareSize, whole.Startup)
 					}
 				}
 			}

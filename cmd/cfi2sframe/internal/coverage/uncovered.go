@@ -1,4 +1,4 @@
-package report
+package coverage
 
 import (
 	"cmp"
@@ -23,11 +23,11 @@ type Uncovered struct {
 	Functions []UncoveredFunction `json:"functions"`         // by function symbol, largest first
 	Omitted   int                 `json:"functions_omitted"`
 
-	code uint64 // of the file: Amounts.Code
+	Code uint64 `json:"-"` // of the file: Amounts.Code
 }
 
-// noneUncovered returns a value with empty lists, because nil lists become null in JSON.
-func noneUncovered() Uncovered {
+// None returns a value with empty lists, because nil lists become null in JSON.
+func None() Uncovered {
 	return Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}}
 }
 
@@ -108,10 +108,10 @@ func (s *rangeSet) bytesIn(begin, end uint64) uint64 {
 	return upTo(end) - upTo(begin)
 }
 
-// findUncovered returns the code without CFI. Recognized PLT stubs count as described.
-func findUncovered(d *convert.Details, files []*elffile.File, names *namer) Uncovered {
+// Uncovered returns the code without CFI. Recognized PLT stubs count as described.
+func (n *Names) Uncovered(d *convert.Details) Uncovered {
 	u, free := uncoveredSections(d.File, d.Table, d.Stubs, d.Pads)
-	u.addFunctions(d, files, free, names)
+	u.addFunctions(d, free, n)
 	u.Refused = refusedCode(d.Table.Refused)
 	for i := range u.Sections {
 		if d.File.IsObject() { // addresses are relative to the section
@@ -125,7 +125,7 @@ func findUncovered(d *convert.Details, files []*elffile.File, names *namer) Unco
 // code.
 func MeasureCode(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (code, withoutCFI uint64) {
 	u, _ := uncoveredSections(f, t, stubs, nil)
-	return u.code, u.Bytes
+	return u.Code, u.Bytes
 }
 
 // uncoveredSections returns how much code without CFI each executable section contains, and the ranges of that code,
@@ -138,9 +138,9 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 	for _, s := range stubs {
 		described = append(described, elffile.Span{Begin: s.Begin, End: s.End})
 	}
-	u := noneUncovered()
+	u := None()
 	for _, r := range described {
-		u.code += r.Size()
+		u.Code += r.Size()
 	}
 	slices.SortFunc(described, byBegin)
 	var free, trimmed []elffile.Span // with and without padding
@@ -187,7 +187,7 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub, known []
 		s.Startup, s.Bytes = s.Startup+n, s.Bytes-n
 		u.Startup, u.Bytes = u.Startup+n, u.Bytes-n
 	}
-	u.code += u.Bytes
+	u.Code += u.Bytes
 	var others []elffile.Span
 	for _, r := range free {
 		others = append(others, subtract(r, startup)...)
@@ -230,7 +230,7 @@ func subtract(r elffile.Span, others []elffile.Span) []elffile.Span {
 func byBegin(a, b elffile.Span) int { return cmp.Compare(a.Begin, b.Begin) }
 
 // addFunctions adds the functions in code without CFI.
-func (u *Uncovered) addFunctions(d *convert.Details, files []*elffile.File, free []elffile.Span, names *namer) {
+func (u *Uncovered) addFunctions(d *convert.Details, free []elffile.Span, names *Names) {
 	if len(free) == 0 {
 		return
 	}
@@ -240,7 +240,7 @@ func (u *Uncovered) addFunctions(d *convert.Details, files []*elffile.File, free
 		UncoveredFunction
 	}
 	largest := make(map[uint64]symbol) // by address
-	functionSymbols(files, func(p nameRef, s elffile.Symbol) {
+	functionSymbols(names.files, func(p nameRef, s elffile.Symbol) {
 		if !isFunction(s) || s.Size == 0 || s.Value > ^uint64(0)-s.Size || largest[s.Value].Size >= s.Size {
 			return
 		}
@@ -252,11 +252,11 @@ func (u *Uncovered) addFunctions(d *convert.Details, files []*elffile.File, free
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Begin, b.Begin))
 	})
 	names.unread = maxNameBytes
-	for _, s := range first(all, maxUncovered) {
+	for _, s := range all[:min(len(all), maxUncovered)] {
 		name := names.name(s.nameRef)
 		s.Function, s.Symbol = name.name, name.symbol
 		s.Reason = refusal(d.Table.Refused, s.Begin, s.Begin+s.Size)
-		s.Section, s.Begin = sectionRelative(d.File, s.Begin)
+		s.Section, s.Begin = SectionRelative(d.File, s.Begin)
 		u.Functions = append(u.Functions, s.UncoveredFunction)
 	}
 	u.Omitted = len(all) - len(u.Functions)
@@ -271,9 +271,9 @@ func refusal(refused []cfi.Refusal, begin, end uint64) string {
 	return refused[i].Reason
 }
 
-// sectionRelative converts an address in a relocatable object to a section and offset. For other files, it returns ""
+// SectionRelative converts an address in a relocatable object to a section and offset. For other files, it returns ""
 // and the address.
-func sectionRelative(f *elffile.File, addr uint64) (string, uint64) {
+func SectionRelative(f *elffile.File, addr uint64) (string, uint64) {
 	if i := f.SectionAt(addr); i > 0 {
 		return f.Sections[i].Name, addr - f.Sections[i].Base
 	}

@@ -1,9 +1,10 @@
-package report
+package coverage
 
 import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
-	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
 )
 
 // A symbol is an entry for a symbol table.
@@ -140,18 +141,14 @@ func TestNames(t *testing.T) {
 	} {
 		b := testfile.Read(t, "../../../../testdata/bin/"+tt.file.name)
 		f := withSymbols(t, b, tt.symbols(tt.file))
-		c := coverageOf(t, f, sframe.V2)
-		found := false
-		for _, g := range c.Gaps {
-			if g.Begin == tt.file.gap {
-				found = true
-				if g.Function != tt.want || g.Offset != tt.offset {
-					t.Errorf("%s: %s+%#x, want %s+%#x", tt.name, g.Function, g.Offset, tt.want, tt.offset)
-				}
-			}
+		gaps, functions, _ := gapsOf(t, f)
+		i := slices.IndexFunc(gaps, func(g translate.Gap) bool { return g.Begin == tt.file.gap })
+		if i < 0 {
+			t.Errorf("%s: no gap at %#x: %+v", tt.name, tt.file.gap, gaps)
+			continue
 		}
-		if !found {
-			t.Errorf("%s: no gap at %#x: %+v", tt.name, tt.file.gap, c.Gaps)
+		if fn := functions[i]; fn.Name != tt.want || tt.file.gap-fn.Begin != tt.offset {
+			t.Errorf("%s: %s+%#x, want %s+%#x", tt.name, fn.Name, tt.file.gap-fn.Begin, tt.want, tt.offset)
 		}
 	}
 }
@@ -165,19 +162,14 @@ func TestNamesBounded(t *testing.T) {
 			refs = append(refs, p)
 		}
 	})
-	n := newNamer(NewLimits())
+	n := namesOf(f)
 	n.unread = len("leaf") + len("realign_rbx")
 	var got []string
 	for _, i := range []int{0, 1, 2, 1, 0} { // leaf, realign_rbx and realign_alloca, according to readelf
 		got = append(got, n.name(refs[i]).name)
 	}
-	if s := strings.Join(got, " "); s != "leaf realign_rbx  realign_rbx leaf" || n.omitted != 1 {
-		t.Errorf("names %s, %d are omitted", s, n.omitted)
-	}
-	n = newNamer(NewLimits())
-	n.tangled = true
-	if got := n.notes(); len(got) != 1 || !strings.Contains(got[0], "because symbols overlap too much") {
-		t.Errorf("%q is noted", got)
+	if s := strings.Join(got, " "); s != "leaf realign_rbx  realign_rbx leaf" || n.Omitted != 1 {
+		t.Errorf("names %s, %d are omitted", s, n.Omitted)
 	}
 	// c++filt prints f(int, int ...). Demangling time grows faster than the length of the name.
 	for length, want := range map[int]bool{maxMangled: true, maxMangled + 1: false} {

@@ -1,4 +1,5 @@
-package report
+// Package coverage measures how much code a file has, finds code that no CFI describes, and names functions.
+package coverage
 
 import (
 	"cmp"
@@ -19,9 +20,10 @@ import (
 
 // Bounds for hostile files, with overlapping symbols and extremely long names.
 const (
-	maxNameSteps = 1 << 26 // pairs of a symbol and a gap to compare
-	maxNameBytes = 8 << 20 // total bytes of the names in a list
-	maxMangled   = 4096    // bytes of a name to demangle, which takes superlinear time
+	maxNameSteps = 1 << 26  // pairs of a symbol and a gap to compare
+	maxNameBytes = 8 << 20  // total bytes of the names in a list
+	maxMangled   = 4096     // bytes of a name to demangle, which takes superlinear time
+	maxLocated   = 16 << 20 // total bytes of the names that Locate returns
 )
 
 // A nameRef locates the name of a symbol in a file.
@@ -61,17 +63,39 @@ func isFunction(s elffile.Symbol) bool {
 	return t == elf.STT_FUNC || t == elf.STT_GNU_IFUNC
 }
 
-// A namer reads and demangles the names of symbols.
-type namer struct {
-	limits  *Limits
-	known   map[nameRef]funcName
-	unread  int  // remaining bytes of names to read for a list
-	omitted int  // names omitted because of the limits
-	tangled bool // whether maxNameSteps was reached
+// Names reads and demangles the names of functions.
+type Names struct {
+	Omitted int  // names omitted because of the limits
+	Tangled bool // names are missing because symbols overlap too much
+
+	files  []*elffile.File
+	limit  *int // remaining bytes of names
+	known  map[nameRef]funcName
+	unread int // remaining bytes of names to read for a list
 }
 
-func newNamer(limits *Limits) *namer {
-	return &namer{limits: limits, known: make(map[nameRef]funcName)}
+// NewNames returns the names of the functions of a file. Names of up to limit bytes are returned, and subtracted from
+// the limit. The debug file may be nil.
+func NewNames(f, debug *elffile.File, limit *int) *Names {
+	return &Names{files: symbolFiles(f, debug), limit: limit, known: make(map[nameRef]funcName)}
+}
+
+// A Function is a function that contains a gap.
+type Function struct {
+	Name   string // demangled, or "" if no symbol names it
+	Symbol string // the mangled name, if different
+	Begin  uint64 // address
+}
+
+// Of returns the function that contains each gap. If no symbol names the function, it begins with the FDE. The gaps
+// must be sorted by address.
+func (n *Names) Of(gaps []translate.Gap) []Function {
+	functions := make([]Function, len(gaps))
+	names, starts := functionNames(n.files, gaps, n)
+	for i := range functions {
+		functions[i] = Function{names[i].name, names[i].symbol, starts[i]}
+	}
+	return functions
 }
 
 // A funcName is the demangled name of a function, and its mangled name if that differs. If no symbol names the
@@ -79,7 +103,7 @@ func newNamer(limits *Limits) *namer {
 type funcName struct{ name, symbol string }
 
 // name returns the name of a symbol.
-func (n *namer) name(p nameRef) funcName {
+func (n *Names) name(p nameRef) funcName {
 	if p.table == nil {
 		return funcName{}
 	}
@@ -90,11 +114,11 @@ func (n *namer) name(p nameRef) funcName {
 		n.unread -= len(cmp.Or(f.symbol, f.name))
 		ok = true
 	}
-	if !ok || f.name != "" && n.limits.names <= 0 {
-		n.omitted++
+	if !ok || f.name != "" && *n.limit <= 0 {
+		n.Omitted++
 		return funcName{}
 	}
-	n.limits.names -= len(cmp.Or(f.symbol, f.name)) + len(f.name)
+	*n.limit -= len(cmp.Or(f.symbol, f.name)) + len(f.name)
 	return f
 }
 
@@ -106,18 +130,6 @@ func demangledName(symbol string) funcName {
 		}
 	}
 	return funcName{name: symbol}
-}
-
-// notes returns entries for Coverage.Notes about missing names.
-func (n *namer) notes() []string {
-	var out []string
-	if n.omitted > 0 {
-		out = append(out, "names of "+plural(n.omitted, "function")+", because their total length exceeds the limit")
-	}
-	if n.tangled {
-		out = append(out, "names of some functions, because symbols overlap too much")
-	}
-	return out
 }
 
 // isMapping reports whether the name is that of a mapping symbol, which marks the start of code or data (ELF for the
@@ -187,7 +199,7 @@ func (c *candidate) compare(d *candidate) int {
 
 // functionNames returns the name and start of each gap's function. If no symbol names the function, the start is that
 // of the FDE. The gaps must be sorted by address.
-func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) ([]funcName, []uint64) {
+func functionNames(files []*elffile.File, gaps []translate.Gap, names *Names) ([]funcName, []uint64) {
 	best := make([]candidate, len(gaps))
 	steps := maxNameSteps
 	functionSymbols(files, func(p nameRef, s elffile.Symbol) {
@@ -205,7 +217,7 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) ([
 			}
 		}
 	})
-	names.tangled = names.tangled || steps <= 0
+	names.Tangled = names.Tangled || steps <= 0
 	names.unread = maxNameBytes
 	out, starts := make([]funcName, len(gaps)), make([]uint64, len(gaps))
 	for i, c := range best {
@@ -232,9 +244,10 @@ func Locate(f, debug *elffile.File, ranges []elffile.Span) []Location {
 	}
 	out := make([]Location, len(ranges))
 	code := codeOf(f)
-	names, starts := functionNames(symbolFiles(f, debug), gaps, newNamer(NewLimits()))
-	for i, r := range ranges {
-		if out[i] = (Location{names[i].name, r.Begin - starts[i]}); out[i].Function == "" {
+	limit := maxLocated
+	for i, fn := range NewNames(f, debug, &limit).Of(gaps) {
+		r := ranges[i]
+		if out[i] = (Location{fn.Name, r.Begin - fn.Begin}); out[i].Function == "" {
 			out[i] = locationIn(code, r.Begin)
 		}
 	}
@@ -303,23 +316,4 @@ func Find(f, debug *elffile.File, name string) ([]elffile.Span, error) {
 		return cmp.Or(cmp.Compare(a.Begin, b.Begin), cmp.Compare(b.End, a.End))
 	})
 	return slices.CompactFunc(found, func(a, b elffile.Span) bool { return a.Begin == b.Begin }), nil
-}
-
-// A Place is the location of a function, for display.
-type Place struct {
-	Function string // demangled, or "" if no symbol names it
-	Symbol   string // the mangled name, if different
-	Section  string // in a relocatable object, the section that Begin is relative to
-	Begin    uint64 // address
-}
-
-// Places returns the functions that contain the gaps, named as in reports. The gaps must be sorted by address.
-func Places(f *elffile.File, gaps []translate.Gap) []Place {
-	out := make([]Place, len(gaps))
-	names, starts := functionNames(symbolFiles(f, nil), gaps, newNamer(NewLimits()))
-	for i, n := range names {
-		section, begin := sectionRelative(f, starts[i])
-		out[i] = Place{n.name, n.symbol, section, begin}
-	}
-	return out
 }
