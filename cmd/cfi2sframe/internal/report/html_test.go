@@ -94,7 +94,7 @@ func TestHTMLSummary(t *testing.T) {
 		"Written to out", "Functions that CFI describes 1", "FDEs written 1", "FREs written 7,654,321",
 		"only in topmost frames 3 bytes",
 		"Code without a caller 4 bytes", "Start-up code of the C library 2 bytes",
-		"PLT stubs with synthesised rows 5 bytes",
+		"PLT stubs without CFI that have rows 5 bytes",
 		"Verified at every pc yes", "FDEs of size 0 1",
 		"FDEs of code that is not in the file 2", "FDEs truncated or dropped because of overlaps 3",
 		"Malformed records 1",
