@@ -33,8 +33,8 @@ func Limit() {
 	}
 }
 
-// Raise raises the memory limit to allow for a file and its CFI, given their sizes.
-func Raise(cfi, size uint64) {
+// raise raises the memory limit to allow for a file and its CFI, given their sizes.
+func raise(cfi, size uint64) {
 	const most = 1 << 40 // upper bound on trusted sizes
 	over := func(n, limit uint64) int64 { return int64(max(min(n, most), limit) - limit) }
 	limit := anyFile + perCFI*over(cfi, smallCFI) + perByte*over(size, smallFile)
@@ -69,7 +69,7 @@ var huge sync.Once
 // Prepare raises the limit for a file, and prepares the heap if the CFI is large. Without huge pages, converting
 // libLLVM-14.so.1 takes 1.06 to 1.13 times the CPU time (2026-11-23).
 func Prepare(cfi, size uint64) {
-	Raise(cfi, size)
+	raise(cfi, size)
 	if n := min(cfi*tables, maxHuge); n >= minHuge {
 		allowGarbage(max(gcPercent, int(n*100/minHeap)))
 		huge.Do(func() { askHuge(n) })

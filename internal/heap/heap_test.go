@@ -14,14 +14,14 @@ func TestLimit(t *testing.T) {
 
 	debug.SetMemoryLimit(1 << 40)
 	Limit()
-	Raise(math.MaxUint64, math.MaxUint64)
+	raise(math.MaxUint64, math.MaxUint64)
 	if got := get(); got != 1<<40 {
 		t.Errorf("the user's limit becomes %d", got)
 	}
 	debug.SetMemoryLimit(math.MaxInt64)
-	Raise(1<<30, 1<<30)
+	raise(1<<30, 1<<30)
 	if got := get(); got != math.MaxInt64 {
-		t.Errorf("Raise sets a limit of %d although there was none", got)
+		t.Errorf("raise sets a limit of %d although there was none", got)
 	}
 	Limit()
 	defer func() { limited = false }()
@@ -35,7 +35,7 @@ func TestLimit(t *testing.T) {
 		{0, 20 << 20, (352 + 24) << 20}, // the limit is never lowered
 		{13 << 20, 20 << 20, (352 + 24 + 8) << 20},
 	} {
-		if Raise(step.cfi, step.size); get() != step.want {
+		if raise(step.cfi, step.size); get() != step.want {
 			t.Errorf("%d bytes of CFI in a file of %d: limit %d, want %d", step.cfi, step.size, get(), step.want)
 		}
 	}
