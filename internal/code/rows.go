@@ -117,6 +117,11 @@ func (w *flow) finish() {
 	label := len(x.cross) > 0 && b.trust == guessed
 	if b.trust >= loose && (b.odd != 0 || !b.evident && len(b.callees)+len(x.cross) == 0 || label) &&
 		!w.hasMarks(b.arrivals[0].pc, known) { // a label, or data
+		for _, t := range w.tables { // what leads there is not a function, so these are labels, too
+			for _, to := range t.targets {
+				w.tried[to] = w.tried[to] || !w.hasMarks(to, function)
+			}
+		}
 		odd := b.odd
 		w.discard(b)
 		b.odd = cmp.Or(odd, NotCalled)

@@ -73,7 +73,7 @@ func (w *flow) targets(pc uint64, v value) (out, first []uint64) {
 // function has no rows or goes on in other functions. It reports whether there are any. Hand-written code that indexes
 // from 2 shares these entries with the preceding table.
 func (w *flow) excludesOthers() (found bool) {
-	if x := w.finished; x.odd == 0 && len(x.cross) == 0 {
+	if x := w.finished; x.odd == 0 && len(x.cross) == 0 || w.body.trust >= loose {
 		return false
 	}
 	for pc, t := range w.tables {
