@@ -32,12 +32,14 @@ type single struct {
 	debug  *Companion // the debug file, or nil
 	table  *cfi.Table
 	stubs  []plt.Stub
-	gaps   *padding.Gaps    // gaps that may be padding, or nil; cleared once pads is set
-	pads   []uint8          // sizes of the padding after functions, or nil
-	layout *elfwrite.Layout // layout of a linked file as if the new section were empty, or nil
-	dst    *os.File         // output created by begin, or nil
-	copies panics.Group     // copying started by begin
-	failed error            // error from copying
+	gaps   *padding.Gaps                               // gaps that may be padding, or nil; cleared once pads is set
+	pads   []uint8                                     // sizes of the padding after functions, or nil
+	refers func(func(first, last uint64)) error        // calls a function for each reference to code
+	place  func(size uint64) (*elfwrite.Layout, error) // returns the layout of a linked file
+	layout *elfwrite.Layout                            // layout of a linked file as if the new section were empty, or nil
+	dst    *os.File                                    // output created by begin, or nil
+	copies panics.Group                                // copying started by begin
+	failed error                                       // error from copying
 
 	facts       *Facts       // nil if nothing was translated
 	translation *translation // described by facts
@@ -83,7 +85,10 @@ func (s *single) add() (err error) {
 		}
 	}
 	if !f.IsObject() {
-		if s.layout, err = s.firstLayout(); err != nil {
+		if err := s.planning(); err != nil {
+			return err
+		}
+		if s.layout, err = s.place(0); err != nil {
 			return err
 		}
 		if err := s.begin(); err != nil {
@@ -159,21 +164,30 @@ func (s *single) checkAppended(l *elfwrite.Layout) error {
 	return fmt.Errorf("it has %d bytes of %w", l.Appended, ErrAppended)
 }
 
-// firstLayout returns the layout of the new file as if its section were empty. The input must be a linked file.
-func (s *single) firstLayout() (*elfwrite.Layout, error) {
+// planning prepares layouts of the new file. The input must be a linked file.
+func (s *single) planning() error {
 	l, _ := s.opt.Version.Layout()
 	opt := elfwrite.Options{Force: s.opt.mayReplace(), Near: l.StartSize == 4, Refers: s.gaps.Refer}
+	s.refers = func(refers func(first, last uint64)) error { return elfwrite.References(s.f, refers) }
 	switch {
 	case s.detach:
-		return elfwrite.PlanDetached(s.f, 0, opt)
+		s.place = func(size uint64) (*elfwrite.Layout, error) { return elfwrite.PlanDetached(s.f, size, opt) }
 	case s.opt.Reserved == "":
-		return elfwrite.Plan(s.f, 0, opt)
+		p, err := elfwrite.NewProgram(s.f, opt)
+		if err != nil {
+			return err
+		}
+		s.place, s.refers = p.Plan, p.References
+	default:
+		r, err := intoRange(s.f, s.opt.Reserved)
+		if err != nil {
+			return err
+		}
+		s.place = func(size uint64) (*elfwrite.Layout, error) {
+			return elfwrite.PlanInto(s.f, r.Begin, r.End, size, opt)
+		}
 	}
-	r, err := intoRange(s.f, s.opt.Reserved)
-	if err != nil {
-		return nil, err
-	}
-	return elfwrite.PlanInto(s.f, r.Begin, r.End, 0, opt)
+	return nil
 }
 
 // write writes the new file and checks it.

@@ -80,7 +80,7 @@ func (s *single) plan(b *emit.Section) (*elfwrite.Layout, []byte, error) {
 	if s.f.IsObject() {
 		return s.planObject(b)
 	}
-	layout, err := s.layout.Resize(b.Size())
+	layout, err := s.place(b.Size())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -232,13 +232,11 @@ func (s *single) padding() []uint8 {
 	if s.gaps == nil {
 		return s.pads
 	}
-	var err error
-	if s.layout == nil {
-		err = elfwrite.References(s.f, s.gaps.Refer)
-	} else {
-		err = s.layout.References(s.gaps.Refer)
+	refers := s.refers
+	if refers == nil {
+		refers = func(refers func(first, last uint64)) error { return elfwrite.References(s.f, refers) }
 	}
-	if err == nil { // otherwise references to the padding are unknown
+	if err := refers(s.gaps.Refer); err == nil { // otherwise references to the padding are unknown
 		s.pads = s.gaps.Sizes(s.opt.workers(s.table, s.f.Size))
 	}
 	s.gaps = nil

@@ -27,13 +27,13 @@ func (r *references) markCode(first, last uint64) {
 	}
 }
 
-// References is the function References, applied to the old file. It does not repeat the scan if Plan did one with
-// Options.Refers set to refers.
-func (l *Layout) References(refers func(first, last uint64)) error {
-	if l.program == nil || l.program.refs == nil {
-		return References(l.f, refers)
+// References is like the function References, but does not repeat the scan if Plan did one with Options.Refers set to
+// refers.
+func (p *Program) References(refers func(first, last uint64)) error {
+	if p.refs == nil {
+		return References(p.f, refers)
 	}
-	return l.program.refs.toCode(l.f)
+	return p.refs.toCode(p.f)
 }
 
 // References calls refers for each reference to the code of f: from symbols, from relocations, and from the headers

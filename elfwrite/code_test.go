@@ -72,14 +72,10 @@ func TestReferences(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
 		}
-		l := must.Get(Plan(f, 100, Options{Refers: into(planned)}))(t)
-		if err := l.References(into(planned)); err != nil || !maps.Equal(planned, found) {
+		p := must.Get(NewProgram(f, Options{Refers: into(planned)}))(t)
+		must.Get(p.Plan(100))(t)
+		if err := p.References(into(planned)); err != nil || !maps.Equal(planned, found) {
 			t.Errorf("%s: the layout reports different references, error %v", tt.name, err)
-		}
-		detached := make(map[uint64]bool)
-		d := must.Get(PlanDetached(f, 100, Options{}))(t)
-		if err := d.References(into(detached)); err != nil || !maps.Equal(detached, found) {
-			t.Errorf("%s: the layout of a separate file reports different references, error %v", tt.name, err)
 		}
 		for pc := uint64(leaf); pc < start; pc++ {
 			if got, want := found[pc], pc == leaf || pc == once || pc == 0x3d2 || pc == tt.more; got != want {

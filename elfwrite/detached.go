@@ -37,7 +37,6 @@ func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err err
 	}
 	var noteOff uint64
 	l = &Layout{f: f, Size: size, phoff: elffile.HeaderSize}
-	l.resize = func(size uint64) (*Layout, error) { return PlanDetached(f, size, opt) }
 	var addrEnd uint64
 	for i := range f.Progs {
 		if h := f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD {

@@ -34,7 +34,7 @@ const largestGap = 64 << 20
 
 // insertPage inserts a page for the table before all segments. The gap to the first of them is as large as possible,
 // but not larger than the given number of bytes.
-func (p *program) insertPage(t *table, gap uint64) error {
+func (p *Program) insertPage(t *table, gap uint64) error {
 	head := p.head
 	if head == nil || head.Off != 0 {
 		return errors.New("no segment starts with the ELF header, so a page before it would not be loaded")
@@ -77,7 +77,7 @@ func (p *program) insertPage(t *table, gap uint64) error {
 // headSpace returns the number of bytes at the start of the file, up to a page, that become free if the segment with
 // the ELF header moves in the file. It returns 0 if the segment cannot move, for example because it contains code:
 // profilers identify code by file offset.
-func (p *program) headSpace() uint64 {
+func (p *Program) headSpace() uint64 {
 	head := p.head
 	end := fileSpan(head).End
 	if elf.ProgFlag(head.Flags)&elf.PF_X != 0 || head.Filesz != head.Memsz || head.Filesz > largestHead ||
@@ -111,22 +111,28 @@ func (p *program) headSpace() uint64 {
 }
 
 // notesToPage moves the notes that follow the program headers into the given space in the inserted page.
-func (p *program) notesToPage(t *table, space elffile.Span) error {
-	t.units = slices.Clone(p.returned)
-	for at := p.oldTable().End; len(t.units) < maxUnits; {
+func (p *Program) notesToPage(t *table, space elffile.Span) error {
+	units := slices.Clip(p.returned)
+	for at := p.oldTable().End; len(units) < maxUnits; {
 		u, err := p.unit(p.next(at), p.head, t.progs)
 		if err != nil || u.located != nil {
 			break
 		}
-		t.units = append(t.units, u)
+		units = append(units, u)
 		at = u.End
 	}
 	head := *p.head
 	head.Vaddr = t.front.addr
 	spaces := []elffile.Span{space}
-	for _, u := range t.units {
-		if !u.placeIn(&head, spaces) && u.buildID {
+	t.packing = packing{}
+	for _, u := range units {
+		switch at, ok := u.placeIn(&head, spaces); {
+		case ok:
+			t.kept = append(t.kept, at)
+		case u.buildID:
 			return errors.New("the build-id does not fit in the inserted page")
+		default:
+			t.moved = append(t.moved, u)
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ type filledSegment struct {
 }
 
 // interpreterSegment is like newSegment, for an interpreter.
-func (p *program) interpreterSegment(t *table, size uint64) (*segment, error) {
+func (p *Program) interpreterSegment(t *table, size uint64) (*segment, error) {
 	h := t.progs[lastLoad(t.progs)]
 	if fileSpan(&h).End != p.loadEnd {
 		return nil, fmt.Errorf("interpreter: the last segment, at %#x, is not the last in the file", h.Vaddr)
@@ -62,27 +62,27 @@ func (p *program) interpreterSegment(t *table, size uint64) (*segment, error) {
 		s.filled = filledSegment{h, p.lastSection(&h)}
 	}
 	before := fileSpan(&h).End
-	if t.isRemoval() && !t.hasMoved() { // nothing follows
+	if t.isRemoval() && len(t.moved) == 0 { // nothing follows
 		s.Span = span(before, before)
 		return s, nil
 	}
 	// Moved units come first, at the start of a page.
 	begin := elffile.AlignUp(before, p.page)
-	end := elffile.AlignUp(t.moveUnits(begin, base)+size, p.page)
+	end := elffile.AlignUp(s.place(t.moved, begin, base)+size, p.page)
 	s.off = end - size
 	if s.off%sectionAlign != 0 {
 		return nil, fmt.Errorf("interpreter: .sframe of %d bytes cannot end at a page boundary: "+
 			"its size is not a multiple of %d", size, sectionAlign)
 	}
 	s.Span, s.addr = span(begin, end), base
-	if !t.hasMoved() {
+	if len(t.moved) == 0 {
 		s.Span, s.addr = span(s.off, end), base+(s.off-begin)
 	}
 	return s, nil
 }
 
 // lastSection returns the index of the section with the highest end address in a segment.
-func (p *program) lastSection(h *elf.Prog64) int {
+func (p *Program) lastSection(h *elf.Prog64) int {
 	last, end := 0, uint64(0)
 	for i := range p.f.Sections {
 		s := &p.f.Sections[i]

@@ -41,7 +41,6 @@ func PlanInto(f *elffile.File, begin, end, size uint64, opt Options) (*Layout, e
 	}
 	l := Unchanged(f)
 	l.Addr, l.Size, l.off = begin, size, off
-	l.resize = func(size uint64) (*Layout, error) { return PlanInto(f, begin, end, size, opt) }
 	l.zeros = []elffile.Span{span(off, off+(end-begin))}
 	return l, nil
 }

@@ -27,10 +27,9 @@ func TestInto(t *testing.T) {
 		})
 	}
 	old := reserved(func(*elftest.Patcher) {})
-	l := must.Get(PlanInto(elftest.Parse(t, old), begin, end, 0, Options{}))(t)
-	l, err := l.Resize(100)
+	l, err := PlanInto(elftest.Parse(t, old), begin, end, 100, Options{})
 	if err != nil || l.Addr != begin {
-		t.Fatalf("resized: %+v, %v", l, err)
+		t.Fatalf("%+v, %v", l, err)
 	}
 	want := bytes.Clone(old)
 	copy(want[begin:], content(100))

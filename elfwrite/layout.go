@@ -31,7 +31,7 @@ var ErrNone = errors.New("the file has no .sframe section")
 type Options struct {
 	Force bool // replace an existing .sframe section
 	Near  bool // place .sframe within 2 GiB of the code if possible, because start addresses have 32 bits
-	// Refers, if not nil, is called for each reference found by Plan (if it searches for any) or by Layout.References.
+	// Refers, if not nil, is called for each reference found by Plan (if it searches for any) or by Program.References.
 	Refers func(first, last uint64)
 }
 
@@ -49,9 +49,7 @@ type Layout struct {
 	Appended uint64
 
 	f        *elffile.File
-	program  *program                           // for Plan and PlanRemoval, or nil
-	resize   func(size uint64) (*Layout, error) // for PlanDetached and PlanInto, or nil
-	phoff    uint64                             // offset of the program header table
+	phoff    uint64 // offset of the program header table
 	progs    []elf.Prog64
 	sections []elf.Section64   // in their new order
 	index    []uint32          // new section index by old index
@@ -81,23 +79,18 @@ func fileSpan(p *elf.Prog64) elffile.Span { return span(p.Off, p.Off+p.Filesz) }
 func sectionSpan(s *elffile.Section) elffile.Span { return span(s.Off, s.Off+s.Size) }
 
 // Plan returns the layout of f with an .sframe of size bytes.
-func Plan(f *elffile.File, size uint64, opt Options) (l *Layout, err error) {
-	defer readWhole(f, &l, &err)
-	p, err := newProgram(f, opt)
+func Plan(f *elffile.File, size uint64, opt Options) (*Layout, error) {
+	p, err := NewProgram(f, opt)
 	if err != nil {
 		return nil, err
 	}
-	return p.withSFrame(size)
+	return p.Plan(size)
 }
 
-// Resize returns the layout that Plan, PlanDetached or PlanInto returns for an .sframe of a different size. It does not
-// repeat the scan of the file.
-func (l *Layout) Resize(size uint64) (resized *Layout, err error) {
-	if l.resize != nil {
-		return l.resize(size)
-	}
-	defer readWhole(l.f, &resized, &err)
-	return l.program.withSFrame(size)
+// Plan returns the layout of the program with an .sframe of size bytes.
+func (p *Program) Plan(size uint64) (l *Layout, err error) {
+	defer readWhole(p.f, &l, &err)
+	return p.withSFrame(size)
 }
 
 // PlanRemoval returns the layout of f without its .sframe and without segments that contain nothing else. Pass an empty
@@ -107,7 +100,7 @@ func PlanRemoval(f *elffile.File) (l *Layout, err error) {
 		return planObjectRemoval(f)
 	}
 	defer readWhole(f, &l, &err)
-	p, err := newProgram(f, Options{Force: true})
+	p, err := NewProgram(f, Options{Force: true})
 	if err != nil {
 		return nil, err
 	}
@@ -117,16 +110,15 @@ func PlanRemoval(f *elffile.File) (l *Layout, err error) {
 	return p.withoutSFrame()
 }
 
-// readWhole replaces the result of a plan with the read error of f, if any: unreadable parts may have been treated as
-// malformed.
-func readWhole(f *elffile.File, l **Layout, err *error) {
+// readWhole replaces a result with the read error of f, if any: unreadable parts may have been treated as malformed.
+func readWhole[T any](f *elffile.File, result **T, err *error) {
 	if failed := f.ReadError(); failed != nil {
-		*l, *err = nil, failed
+		*result, *err = nil, failed
 	}
 }
 
 // withSFrame returns the layout of the program with an .sframe of size bytes.
-func (p *program) withSFrame(size uint64) (*Layout, error) {
+func (p *Program) withSFrame(size uint64) (*Layout, error) {
 	if l := p.inPlace(size); l != nil {
 		return l, nil
 	}
@@ -150,7 +142,7 @@ func (p *program) withSFrame(size uint64) (*Layout, error) {
 }
 
 // withoutSFrame returns the layout of the program without its .sframe.
-func (p *program) withoutSFrame() (*Layout, error) {
+func (p *Program) withoutSFrame() (*Layout, error) {
 	if err := p.checkEnd(); err != nil {
 		return nil, err
 	}

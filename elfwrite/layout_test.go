@@ -103,7 +103,7 @@ func TestLoadAddresses(t *testing.T) {
 		}
 	}
 	one := elf.Prog64{Type: uint32(elf.PT_LOAD), Paddr: 0x10000, Filesz: 1, Memsz: 1}
-	p := &program{f: &elffile.File{Progs: []elf.Prog64{one}}, page: 0x1000, loadAddrs: physical}
+	p := &Program{f: &elffile.File{Progs: []elf.Prog64{one}}, page: 0x1000, loadAddrs: physical}
 	if got, err := p.physicalAddr(&segment{addr: 0x7123}); err != nil || got != 0x11123 {
 		t.Errorf("after one byte: load address %#x, error %v", got, err)
 	}
@@ -229,7 +229,7 @@ SECTIONS { . = 0x400000 + SIZEOF_HEADERS;
 // large that it does not fit into the head, so both must stay in their segment: .gnu.hash is where the first was.
 func TestNotRestored(t *testing.T) {
 	b := add(t, testfile.Read(t, "../testdata/bin/amd64/drap2.so"), content(100), Options{})
-	moved := must.Get(newProgram(elftest.Parse(t, b), Options{Force: true}))(t).returned
+	moved := must.Get(NewProgram(elftest.Parse(t, b), Options{Force: true}))(t).returned
 	if len(moved) != 2 {
 		t.Fatalf("%d units moved", len(moved))
 	}
@@ -238,6 +238,20 @@ func TestNotRestored(t *testing.T) {
 	e.Put64(int(elftest.Parse(t, b).Shoff)+moved[1].section*elffile.SectionSize+addralign, 0x1000)
 	if err := image.Contents(elftest.Parse(t, e.B), elftest.Parse(t, remove(t, e.B))); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPlansAreIndependent plans twice for the same library, in which sections moved to the new segment. The removal
+// moves them back, but the first plan, from which the layout is made only then, must not change.
+func TestPlansAreIndependent(t *testing.T) {
+	b := add(t, testfile.Read(t, "../testdata/bin/amd64/drap2.so"), content(100), Options{})
+	p := must.Get(NewProgram(elftest.Parse(t, b), Options{Force: true}))(t)
+	table := must.Get(p.extendTable())(t)
+	segment := must.Get(p.newSegment(table, 200))(t)
+	want := write(t, must.Get(p.layout(table, segment))(t), b, content(200))
+	must.Get(p.withoutSFrame())(t)
+	if got := write(t, must.Get(p.layout(table, segment))(t), b, content(200)); !bytes.Equal(got, want) {
+		t.Error("the removal changed the first plan")
 	}
 }
 
@@ -575,7 +589,7 @@ func TestFits(t *testing.T) {
 					bare(p)
 				}
 			})
-			p := must.Get(newProgram(elftest.Parse(t, b), Options{}))(t)
+			p := must.Get(NewProgram(elftest.Parse(t, b), Options{}))(t)
 			table := p.newTable()
 			table.added = newHeaders
 			if got := p.fits(table); got != (fits && sections) {
@@ -792,8 +806,8 @@ func TestBegin(t *testing.T) {
 	}
 	allFixtures(t, func(name string, b []byte) {
 		for _, old := range [][]byte{b, add(t, b, content(64), Options{})} {
-			empty := must.Get(Plan(elftest.Parse(t, old), 0, Options{Force: true}))(t)
-			l := must.Get(empty.Resize(uint64(len(section))))(t)
+			p := must.Get(NewProgram(elftest.Parse(t, old), Options{Force: true}))(t)
+			empty, l := must.Get(p.Plan(0))(t), must.Get(p.Plan(uint64(len(section))))(t)
 			want := write(t, l, old, section)
 			other := &Layout{off: 64, copies: []extent{{16, 0, 32}, {8, 32, 32}}}
 			for _, begun := range []*Layout{empty, other} {

@@ -43,7 +43,7 @@ func loadAddrsOf(f *elffile.File) loadAddrs {
 
 // physicalAddr returns the load address of the new segment, or 0 if load addresses are not physical. It is the lowest
 // address after all contents of other segments that does not overlap their .bss.
-func (p *program) physicalAddr(s *segment) (uint64, error) {
+func (p *Program) physicalAddr(s *segment) (uint64, error) {
 	if p.loadAddrs != physical {
 		return 0, nil
 	}
@@ -75,7 +75,7 @@ func (p *program) physicalAddr(s *segment) (uint64, error) {
 }
 
 // loadAddrIn returns the load address that corresponds to a run-time address in the new file; s is the new segment.
-func (p *program) loadAddrIn(s *segment, addr uint64) uint64 {
+func (p *Program) loadAddrIn(s *segment, addr uint64) uint64 {
 	if s.load > 0 && addr >= s.addr {
 		return s.load + (addr - s.addr)
 	}
@@ -83,7 +83,7 @@ func (p *program) loadAddrIn(s *segment, addr uint64) uint64 {
 }
 
 // loadAddr returns the load address for an address in the old file.
-func (p *program) loadAddr(addr uint64) uint64 {
+func (p *Program) loadAddr(addr uint64) uint64 {
 	switch p.loadAddrs {
 	case virtual:
 		return addr

@@ -12,16 +12,19 @@ import (
 
 // A move maps each part of the old file to its position in the new file.
 type move struct {
-	p       *program
+	p       *Program
 	t       *table
 	seg     *segment
-	newTail uint64 // new file offset of contents that are not loaded
+	newTail uint64  // new file offset of contents that are not loaded
+	places  []place // all units that move
 }
 
 // layout returns the layout of the program with the table and the segment.
-func (p *program) layout(t *table, seg *segment) (*Layout, error) {
-	m := &move{p, t, seg, seg.End + (t.tail-seg.End)%p.tailAlign(t.tail)}
-	l := &Layout{f: p.f, program: p, off: seg.off, Size: seg.size, phoff: t.off, StaleHeaders: t.front != nil}
+func (p *Program) layout(t *table, seg *segment) (*Layout, error) {
+	m := &move{
+		p, t, seg, seg.End + (t.tail-seg.End)%p.tailAlign(t.tail), slices.Concat(t.kept, seg.moved),
+	}
+	l := &Layout{f: p.f, off: seg.off, Size: seg.size, phoff: t.off, StaleHeaders: t.front != nil}
 	if !t.isRemoval() {
 		l.Addr = seg.sframeAddr()
 	}
@@ -53,12 +56,26 @@ func (m *move) newOff(off uint64) uint64 {
 }
 
 // unitAt returns the unit that contains a part of the old file, or nil.
-func (m *move) unitAt(s elffile.Span) *unit {
-	i := slices.IndexFunc(m.t.units, func(u *unit) bool { return s.Begin < s.End && u.Contains(s) })
+func (m *move) unitAt(s elffile.Span) *place {
+	i := slices.IndexFunc(m.places, func(u place) bool { return s.Begin < s.End && u.Contains(s) })
 	if i < 0 {
 		return nil
 	}
-	return m.t.units[i]
+	return &m.places[i]
+}
+
+// position returns the new file offset and address of a section or segment of the old file, which is in unit u unless u
+// is nil. Without bytes in the file, like .bss, it has only a nominal offset.
+func (m *move) position(u *place, off, addr uint64, hasBytes bool) (uint64, uint64) {
+	switch {
+	case hasBytes && u != nil:
+		return off + u.off - u.Begin, addr + u.newAddr - u.addr
+	case hasBytes:
+		return m.newOff(off), addr
+	case m.t.front != nil:
+		return off + m.t.front.shift, addr
+	}
+	return off, addr
 }
 
 func (m *move) loadAddr(addr uint64) uint64 { return m.p.loadAddrIn(m.seg, addr) }
@@ -85,7 +102,7 @@ func (m *move) planBytes(l *Layout) {
 			l.zeros = append(l.zeros, span(m.newOff(s.Begin), m.newOff(s.Begin)+s.Size()))
 		}
 	}
-	for _, u := range m.t.units {
+	for _, u := range m.places {
 		l.moves = append(l.moves, extent{u.Begin, u.off, u.Size()})
 	}
 }
@@ -142,15 +159,7 @@ func (m *move) namesBefore(names []byte) (uint64, bool) {
 func (m *move) section(i int) elf.Section64 {
 	old := &m.p.f.Sections[i]
 	s := old.Section64
-	switch u := m.unitAt(sectionSpan(old)); {
-	case u != nil && old.HasBytes():
-		s.Off += u.off - u.Begin
-		s.Addr += u.newAddr - u.addr
-	case old.HasBytes() || !old.Alloc():
-		s.Off = m.newOff(s.Off)
-	case m.t.front != nil:
-		s.Off += m.t.front.shift // .bss: only the nominal offset changes
-	}
+	s.Off, s.Addr = m.position(m.unitAt(sectionSpan(old)), s.Off, s.Addr, old.HasBytes() || !old.Alloc())
 	m.seg.filled.fill(i, &s)
 	return s
 }
@@ -177,7 +186,7 @@ func (m *move) order() []int {
 		case m.p.isOld(i):
 		case u == nil || !s.HasBytes() || u.located != nil:
 			out = append(out, i)
-		case u.inHead:
+		case u.off < m.seg.Begin: // in the head
 			head = append(head, i)
 		default:
 			tail = append(tail, i)
@@ -212,7 +221,7 @@ func (m *move) order() []int {
 
 // sameOrder returns an order in which the sections of the old file keep their indexes, because indexes of
 // SHN_LORESERVE and above are stored outside the symbols (SHT_SYMTAB_SHNDX).
-func (p *program) sameOrder(remove bool) []int {
+func (p *Program) sameOrder(remove bool) []int {
 	out := oldOrder(p.f)
 	switch {
 	case p.old == nil:
@@ -243,18 +252,19 @@ func (m *move) programHeaders(l *Layout) []elf.Prog64 {
 	for i := range progs {
 		h := &progs[i]
 		load := elf.ProgType(h.Type) == elf.PT_LOAD
-		switch u := m.unitAt(fileSpan(h)); {
-		case u != nil && !load:
-			h.Off += u.off - u.Begin
-			h.Vaddr += u.newAddr - u.addr
-			h.Paddr = m.loadAddr(h.Vaddr)
-		case load && t.front == nil && p.head != nil && *h == *p.head && t.headEnd(t.end()) > fileSpan(h).End:
+		if load && t.front == nil && p.head != nil && *h == *p.head && t.headEnd(t.end()) > fileSpan(h).End {
 			h.Filesz = t.headEnd(t.end()) - h.Off
 			h.Memsz = h.Filesz
-		case h.Filesz > 0:
-			h.Off = m.newOff(h.Off)
-		case h.Memsz > 0 && t.front != nil:
-			h.Off += t.front.shift
+		}
+		if h.Filesz == 0 && h.Memsz == 0 {
+			continue
+		}
+		u := m.unitAt(fileSpan(h))
+		if load {
+			u = nil
+		}
+		if h.Off, h.Vaddr = m.position(u, h.Off, h.Vaddr, h.Filesz > 0); u != nil {
+			h.Paddr = m.loadAddr(h.Vaddr)
 		}
 	}
 	progs = m.addPage(progs)
@@ -297,7 +307,7 @@ func lastLoad(progs []elf.Prog64) int {
 // relative to their own address.
 func (m *move) patch(l *Layout) error {
 	f := m.p.f
-	for _, u := range m.t.units {
+	for _, u := range m.places {
 		if u.located != nil {
 			value := make([]byte, 8)
 			f.Order.PutUint64(value, u.newAddr)

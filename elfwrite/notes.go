@@ -54,7 +54,7 @@ type note struct {
 
 // notes returns the notes in range s of the file, which are aligned to 8 bytes if align is 8, otherwise to 4. It
 // reports false if the range contains anything but notes.
-func (p *program) notes(s elffile.Span, align uint64) ([]note, bool) {
+func (p *Program) notes(s elffile.Span, align uint64) ([]note, bool) {
 	if align != 8 {
 		align = 4
 	}
@@ -85,7 +85,7 @@ func (p *program) notes(s elffile.Span, align uint64) ([]note, bool) {
 
 // noteUnit extends u, a note section, to the PT_NOTEs and PT_GNU_PROPERTY that contain it. It returns an error if they
 // contain anything but notes in headerNotes.
-func (p *program) noteUnit(u *unit, progs []elf.Prog64) error {
+func (p *Program) noteUnit(u *unit, progs []elf.Prog64) error {
 	found := false
 	for _, h := range byOffset(progs, elf.PT_NOTE, elf.PT_GNU_PROPERTY) {
 		t := elf.ProgType(h.Type)
@@ -132,7 +132,7 @@ func (p *program) noteUnit(u *unit, progs []elf.Prog64) error {
 
 // headerNotesIn returns an error if s, a part of u, contains anything but notes in headerNotes. The notes have the
 // given alignment.
-func (p *program) headerNotesIn(u *unit, s elffile.Span, align uint64) error {
+func (p *Program) headerNotesIn(u *unit, s elffile.Span, align uint64) error {
 	all, ok := p.notes(s, align)
 	if !ok {
 		return errors.New("it contains more than notes")

@@ -71,10 +71,10 @@ func findOld(f *elffile.File) (*old, error) {
 }
 
 // isOld reports whether a section is the old .sframe.
-func (p *program) isOld(i int) bool { return p.old != nil && i > 0 && i == p.old.section }
+func (p *Program) isOld(i int) bool { return p.old != nil && i > 0 && i == p.old.section }
 
 // checkOld rejects an .sframe that is malformed, or to which something refers.
-func (p *program) checkOld() error {
+func (p *Program) checkOld() error {
 	f, o := p.f, p.old
 	if o == nil || o.Begin == o.End {
 		return nil
@@ -100,7 +100,7 @@ func (p *program) checkOld() error {
 // ownSegment returns a segment that an earlier run added, and the units in it. It is the last PT_LOAD in the file, is
 // read-only, and contains nothing else but .sframe. The layout of the segment is computed again, so that converting a
 // file twice gives the same result as converting it once.
-func (p *program) ownSegment() (*elf.Prog64, []*unit) {
+func (p *Program) ownSegment() (*elf.Prog64, []*unit) {
 	f := p.f
 	loads := loadsOf(f.Progs)
 	last := slices.MaxFunc(loads, func(i, j int) int {
@@ -144,7 +144,7 @@ func (p *program) ownSegment() (*elf.Prog64, []*unit) {
 
 // inPlace returns a layout that overwrites a linker's .sframe with the new section, or nil. The old section must be
 // large enough and in a segment that the linker created.
-func (p *program) inPlace(size uint64) *Layout {
+func (p *Program) inPlace(size uint64) *Layout {
 	f, o := p.f, p.old
 	if o == nil || p.own != nil || o.segment < 0 || o.Size() < size || o.addr%sectionAlign != 0 {
 		return nil
@@ -156,7 +156,7 @@ func (p *program) inPlace(size uint64) *Layout {
 		return nil
 	}
 	l := Unchanged(f)
-	l.program, l.Addr, l.Size, l.off = p, o.addr, size, o.Begin
+	l.Addr, l.Size, l.off = o.addr, size, o.Begin
 	if p.isInterpreter { // the end of the last section must not change
 		shift := (o.Size() - size) &^ (sectionAlign - 1)
 		l.Addr, l.off = o.addr+shift, o.Begin+shift

@@ -69,7 +69,7 @@ func TestMergeNotes(t *testing.T) {
 		progs := []elf.Prog64{note(0), {Type: uint32(elf.PT_LOAD)}, note(size)}
 		tt.change(&progs[0], &progs[2])
 		one := table{progs: slices.Clone(progs)}
-		p := &program{f: f}
+		p := &Program{f: f}
 		if got := p.mergeNotes(&one); got != tt.merged {
 			t.Errorf("%s: merged: %t", tt.name, got)
 			continue
@@ -110,7 +110,7 @@ func TestLastSection(t *testing.T) {
 		f := &elffile.File{Sections: []elffile.Section{
 			{}, section(alloc, 0x1040, 0x40), section(tt.flags, tt.addr, tt.size), section(alloc, 0x1010, 8),
 		}}
-		got := (&program{f: f}).lastSection(&elf.Prog64{Vaddr: 0x1000, Memsz: 0x100})
+		got := (&Program{f: f}).lastSection(&elf.Prog64{Vaddr: 0x1000, Memsz: 0x100})
 		if want := map[bool]int{false: 1, true: 2}[tt.last]; got != want {
 			t.Errorf("%s: %d, want %d", tt.name, got, want)
 		}
@@ -192,7 +192,7 @@ func TestNext(t *testing.T) {
 			{Type: uint32(elf.PT_NOTE), Off: 0x140}, {Type: uint32(elf.PT_NOTE), Off: 0x180, Filesz: 8},
 		},
 	}
-	p := &program{f: f, page: 0x1000, head: &f.Progs[0], marks: []uint64{0x500, 0x300}}
+	p := &Program{f: f, page: 0x1000, head: &f.Progs[0], marks: []uint64{0x500, 0x300}}
 	for off, want := range map[uint64]uint64{
 		0: 0, 1: 0x100, 0x100: 0x100, 0x101: 0x101, 0x10f: 0x10f, 0x110: 0x118, 0x119: 0x180, 0x180: 0x180,
 		0x181: 0x300,
@@ -217,7 +217,7 @@ func TestNext(t *testing.T) {
 		t.Errorf("without section headers the alignment is %d", got)
 	}
 	for without, b := range map[bool][]byte{false: read(t, "alloca"), true: patched(t, "alloca", bare)} {
-		p := must.Get(newProgram(elftest.Parse(t, b), Options{}))(t)
+		p := must.Get(NewProgram(elftest.Parse(t, b), Options{}))(t)
 		const hash, symbols = 0x278, 0x2b8 // .gnu.hash and .dynsym (readelf)
 		if slices.Contains(p.marks, hash) != without || slices.Contains(p.marks, symbols) != without ||
 			len(p.marks) > 0 != without {

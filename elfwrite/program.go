@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A program is a linked file and the facts that layouts depend on.
-type program struct {
+// A Program is a linked file and the facts that layouts depend on. Plans do not influence each other.
+type Program struct {
 	f             *elffile.File
 	page          uint64
 	tags          []dynTag
@@ -32,10 +32,10 @@ type program struct {
 	refers        func(first, last uint64) // Options.Refers
 }
 
-// newProgram rejects unsupported files, and files with an .sframe unless opt.Force is set.
-func newProgram(f *elffile.File, opt Options) (*program, error) {
-	p := &program{f: f, refers: opt.Refers, near: opt.Near}
-	var err error
+// NewProgram rejects unsupported files, and files with an .sframe unless opt.Force is set.
+func NewProgram(f *elffile.File, opt Options) (p *Program, err error) {
+	defer readWhole(f, &p, &err)
+	p = &Program{f: f, refers: opt.Refers, near: opt.Near}
 	if p.page, err = pageOf(f); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func pageOf(f *elffile.File) (uint64, error) {
 }
 
 // checkTables rejects unsupported headers, and sets p.head to the segment that contains the program headers.
-func (p *program) checkTables() error {
+func (p *Program) checkTables() error {
 	f := p.f
 	if len(f.Progs)+newHeaders+1 >= math.MaxUint16 && len(f.Sections) == 0 {
 		return fmt.Errorf("%d program headers: storing the number of two more requires a section header", len(f.Progs))
@@ -119,7 +119,7 @@ func (p *program) checkTables() error {
 }
 
 // oldTable returns the range of the program headers.
-func (p *program) oldTable() elffile.Span {
+func (p *Program) oldTable() elffile.Span {
 	return span(p.f.Phoff, p.f.Phoff+uint64(len(p.f.Progs))*elffile.ProgSize)
 }
 
@@ -177,7 +177,7 @@ func checkSections(f *elffile.File) error {
 
 // checkEnd rejects files with a table, section or segment that crosses the file offset where the new segment is
 // inserted.
-func (p *program) checkEnd() error {
+func (p *Program) checkEnd() error {
 	if table := p.oldTable(); table.End > p.loadEnd {
 		return fmt.Errorf("program header table at file offset %#x is after %#x, where loaded bytes end",
 			table.Begin, p.loadEnd)
@@ -199,7 +199,7 @@ func (p *program) checkEnd() error {
 }
 
 // tail returns the start of the bytes that are not loaded, excluding padding that an earlier run inserted before them.
-func (p *program) tail() uint64 {
+func (p *Program) tail() uint64 {
 	if p.head != nil {
 		for i := range p.f.Progs {
 			// An earlier run inserted a page before the head and moved the head to the end.
@@ -223,7 +223,7 @@ func (p *program) tail() uint64 {
 
 // alignedTail returns the start of the bytes that are not loaded, excluding padding before them. After a page has been
 // inserted, a different segment is last in the file, and the padding after either segment would accumulate.
-func (p *program) alignedTail() uint64 {
+func (p *Program) alignedTail() uint64 {
 	from := p.loadEnd
 	if p.own != nil {
 		from = fileSpan(p.own).End
@@ -235,7 +235,7 @@ func (p *program) alignedTail() uint64 {
 }
 
 // tailAlign returns the largest alignment of the sections at or after a file offset. None of them is loaded.
-func (p *program) tailAlign(from uint64) uint64 {
+func (p *Program) tailAlign(from uint64) uint64 {
 	if len(p.f.Sections) == 0 {
 		return 1
 	}
@@ -250,7 +250,7 @@ func (p *program) tailAlign(from uint64) uint64 {
 
 // unused reports whether the bytes in s, except for those in the given spans, are padding: zeros, the old section
 // headers, the old .sframe, or the byte that patchelf writes over moved sections: X until version 0.14, then Z.
-func (p *program) unused(s elffile.Span, but ...elffile.Span) bool {
+func (p *Program) unused(s elffile.Span, but ...elffile.Span) bool {
 	b, err := p.f.ReadAt("padding", s.Begin, s.Size())
 	if err != nil {
 		return false
@@ -270,7 +270,7 @@ func (p *program) unused(s elffile.Span, but ...elffile.Span) bool {
 // next returns the lowest file offset, at or after off, that is in a section, at the start of a segment, or at the end
 // of the segment that contains the table. Without section headers, addresses in dynamic entries count as well. The old
 // .sframe is ignored.
-func (p *program) next(off uint64) uint64 {
+func (p *Program) next(off uint64) uint64 {
 	n := p.f.Size
 	if p.head != nil && fileSpan(p.head).End > off {
 		n = fileSpan(p.head).End
@@ -296,7 +296,7 @@ func (p *program) next(off uint64) uint64 {
 }
 
 // headerAt returns the index of the section at a file offset, or -1.
-func (p *program) headerAt(off uint64) int {
+func (p *Program) headerAt(off uint64) int {
 	return slices.IndexFunc(p.f.Sections, func(s elffile.Section) bool {
 		return s.Off == off && s.HasBytes() && s.Size > 0
 	})

@@ -64,7 +64,7 @@ func (r *references) markPart(first, last uint64) {
 
 // checkUnreferenced returns an error if something may refer to addresses in s, a range of the old file. The first call
 // scans the file.
-func (p *program) checkUnreferenced(s elffile.Span) error {
+func (p *Program) checkUnreferenced(s elffile.Span) error {
 	if p.refs == nil {
 		p.refs = newReferences(p.f, p.parts(), p.refers)
 	}
@@ -72,7 +72,7 @@ func (p *program) checkUnreferenced(s elffile.Span) error {
 }
 
 // parts returns the address ranges for which checkUnreferenced may be called.
-func (p *program) parts() []elffile.Span {
+func (p *Program) parts() []elffile.Span {
 	f := p.f
 	var parts []elffile.Span
 	add := func(addr, size uint64) { parts = append(parts, span(addr, addr+size)) }

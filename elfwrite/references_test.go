@@ -20,7 +20,7 @@ import (
 // layout is found, or the error reports the reason.
 func TestSymbolInSection(t *testing.T) {
 	old := read(t, "alloca")
-	p := must.Get(newProgram(elftest.Parse(t, old), Options{}))(t)
+	p := must.Get(NewProgram(elftest.Parse(t, old), Options{}))(t)
 	for _, name := range []string{".interp", ".note.gnu.build-id", ".gnu.hash", ".dynsym", ".dynstr"} {
 		s := p.f.Section(name)
 		for value, want := range map[uint64]bool{s.Addr: true, s.Addr + s.Size - 1: true, s.Addr - 1: false} {

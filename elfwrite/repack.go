@@ -23,24 +23,30 @@ const headPrice = 4 << 10
 // that dynamic entries locate.
 const maxChoices = 10
 
-// A packing is a way to free bytes after the program headers.
-type packing struct {
+// A room is a way to free bytes after the program headers.
+type room struct {
 	units  []*unit        // all units that move, including those from an earlier run
 	spaces []elffile.Span // space in the head
-	unused elffile.Span   // bytes after the table that do not move
-	choice uint           // bit set of the units that move to the new segment
-	cost   uint64         // cost of moving these units: their size in bytes, plus any headPrice
+	unused elffile.Span   // bytes after the table that do not move; to be cleared
 }
 
-// packings calls fn with ways to free bytes after the program headers, until fn returns true: with as few movable
+// A packing divides units between the segment of the program headers, the head, and the new segment.
+type packing struct {
+	kept   []place // in the head
+	moved  []*unit // in the new segment
+	unused elffile.Span
+	cost   uint64 // cost of moving units to the new segment: their size in bytes, plus any headPrice
+}
+
+// rooms calls fn with ways to free bytes after the program headers, until fn returns true: with as few movable
 // sections as possible, then with one more, and so on. The bytes in tail, which follow the head, can be used as well.
 // The error tells why no more sections can move.
-func (p *program) packings(t *table, tail elffile.Span, fn func(*packing) bool) error {
+func (p *Program) rooms(t *table, tail elffile.Span, fn func(*room) bool) error {
 	if p.head == nil {
 		return errors.New("no loaded segment contains the table")
 	}
 	begin, end, headEnd := p.oldTable().End, t.end(), fileSpan(p.head).End
-	units := slices.Clone(p.returned)
+	units := slices.Clip(p.returned)
 	for at := begin; ; {
 		next := min(p.next(at), headEnd)
 		limit := next
@@ -49,7 +55,7 @@ func (p *program) packings(t *table, tail elffile.Span, fn func(*packing) bool) 
 		}
 		free := p.isPadding(span(at, next))
 		if (at > begin || limit > next) && limit >= end && free {
-			w := &packing{units: units, spaces: []elffile.Span{span(end, limit), tail}, unused: span(begin, next)}
+			w := &room{units: units, spaces: []elffile.Span{span(end, limit), tail}, unused: span(begin, next)}
 			if fn(w) {
 				return nil
 			}
@@ -72,7 +78,7 @@ func (p *program) packings(t *table, tail elffile.Span, fn func(*packing) bool) 
 }
 
 // errUnknownAt returns the error for bytes of unknown purpose at a file offset.
-func (p *program) errUnknownAt(off uint64) error {
+func (p *Program) errUnknownAt(off uint64) error {
 	if len(p.f.Sections) == 0 {
 		return fmt.Errorf("without section headers, the bytes at file offset %#x cannot move", off)
 	}
@@ -81,12 +87,10 @@ func (p *program) errUnknownAt(off uint64) error {
 
 // repack frees bytes after the program headers by moving the units that occupy them: within the head, to the bytes in
 // tail after it (the head grows), or to the new segment. At most the given number of bytes move to the new segment.
-func (p *program) repack(t *table, tail elffile.Span, most uint64) error {
+func (p *Program) repack(t *table, tail elffile.Span, most uint64) error {
 	var best *packing
-	err := p.packings(t, tail, func(w *packing) bool {
-		if w.choose(p.head) && (best == nil || w.cost < best.cost) {
-			best = w
-		}
+	err := p.rooms(t, tail, func(r *room) bool {
+		best = cheaper(best, r.cheapest(p.head))
 		return best != nil && best.cost <= smallHole
 	})
 	switch {
@@ -94,56 +98,61 @@ func (p *program) repack(t *table, tail elffile.Span, most uint64) error {
 	case best.cost > most:
 		err = fmt.Errorf("%d bytes would have to move", best.cost)
 	default:
-		best.pack(p.head)
-		t.units, t.unused = best.units, best.unused
+		t.packing = *best
 		return nil
 	}
 	return fmt.Errorf("%w for %d more program headers: %w", ErrNoRoom, len(t.progs)+newHeaders-len(p.f.Progs), err)
 }
 
-// choose selects the units that move to the new segment: of all sets that leave enough space for the remaining units,
-// the cheapest. It reports whether such a set exists.
-func (w *packing) choose(head *elf.Prog64) bool {
+// cheaper returns the packing that costs less, or the first. Either may be nil.
+func cheaper(a, b *packing) *packing {
+	if a == nil || b != nil && b.cost < a.cost {
+		return b
+	}
+	return a
+}
+
+// cheapest returns the cheapest packing, or nil if the space in the head never suffices.
+func (r *room) cheapest(head *elf.Prog64) *packing {
 	n := 0
-	for _, u := range w.units {
+	for _, u := range r.units {
 		if u.hasChoice() && n < maxChoices {
 			n++
 		}
 	}
-	found, best := false, packing{}
-	for w.choice = range uint(1) << n {
-		if w.pack(head) && (!found || w.cost < best.cost) {
-			found, best = true, *w
-		}
+	var best *packing
+	for choice := range uint(1) << n {
+		best = cheaper(best, r.pack(head, choice))
 	}
-	w.choice, w.cost = best.choice, best.cost
-	return found
+	return best
 }
 
 // hasChoice reports whether the unit can be placed either in the head or in the new segment. Notes always stay in the
 // head.
 func (u *unit) hasChoice() bool { return !u.returned && !u.notes }
 
-// pack places the units into the spaces, in order. It skips units that an earlier run moved, and units in choice. It
-// reports whether all other units fit.
-func (w *packing) pack(head *elf.Prog64) bool {
-	spaces, choice := slices.Clone(w.spaces), w.choice
-	w.cost = 0
-	for _, u := range w.units {
+// pack moves to the new segment the units in choice, a bit set, and those that an earlier run moved. It places the other
+// units into the spaces, in order. If they do not fit, it returns nil.
+func (r *room) pack(head *elf.Prog64, choice uint) *packing {
+	w, spaces := packing{unused: r.unused}, slices.Clone(r.spaces)
+	for _, u := range r.units {
 		moves := u.returned
 		if u.hasChoice() {
 			moves = choice&1 != 0
 			choice >>= 1
 		}
-		switch {
-		case moves:
-			u.inHead = false
+		if moves {
+			w.moved = append(w.moved, u)
 			w.cost += u.price()
-		case !u.placeIn(head, spaces):
-			return false
+			continue
 		}
+		at, ok := u.placeIn(head, spaces)
+		if !ok {
+			return nil
+		}
+		w.kept = append(w.kept, at)
 	}
-	return true
+	return &w
 }
 
 // price is the cost of moving the unit to the new segment. Units that an earlier run moved are already in that segment.
@@ -157,52 +166,42 @@ func (u *unit) price() uint64 {
 	return u.Size()
 }
 
-// restore moves the units of an earlier run back to the head, where linkers place them: after the table, without gaps,
-// in the order of their headers. If they do not fit, all of them stay in their segment.
-func (p *program) restore(t *table) {
-	var best *packing
-	_ = p.packings(t, elffile.Span{}, func(w *packing) bool {
-		if w.unused.End < fileSpan(p.head).End && p.belongsAfter(w.units, w.unused.End) {
+// shrinkTable removes the headers of the old .sframe. Units of an earlier run return to the head, where linkers place
+// them: after the table, without gaps, in the order of their headers. If they do not fit, all of them stay in their
+// segment.
+func (p *Program) shrinkTable() *table {
+	t := p.newTable()
+	if len(p.returned) == 0 || len(p.f.Sections) == 0 {
+		return t
+	}
+	found := false
+	_ = p.rooms(t, elffile.Span{}, func(r *room) bool {
+		if r.unused.End < fileSpan(p.head).End && p.belongsAfter(r.units, r.unused.End) {
 			return false
 		}
-		w.units = linkerOrder(w.units)
-		end, ok := w.putBack(p.head)
-		if !ok {
-			return false
+		w := packing{unused: r.unused}
+		for _, u := range linkerOrder(r.units) {
+			at, ok := u.placeIn(p.head, r.spaces)
+			if !ok {
+				return false
+			}
+			w.kept = append(w.kept, at)
 		}
 		// Linkers leave no gap before the next section except for alignment. If there is a larger gap, the next section
 		// has moved as well.
-		i := p.headerAt(w.unused.End)
+		i, end := p.headerAt(r.unused.End), p.head.Vaddr+(r.spaces[0].Begin-p.head.Off)
 		whole := i < 0 || elffile.AlignUp(end, elffile.ValidAlign(p.f.Sections[i].Addralign)) == p.f.Sections[i].Addr
-		if whole || best == nil {
-			best = w
+		if whole || !found {
+			t.packing, found = w, true
 		}
 		return whole
 	})
-	if best == nil {
-		for _, u := range t.units {
-			u.inHead = false // set by attempts for the first units
-		}
-		return
-	}
-	best.putBack(p.head)
-	t.units, t.unused = best.units, best.unused
-}
-
-// putBack places all units in the head, and returns the address of their end. It reports whether they fit.
-func (w *packing) putBack(head *elf.Prog64) (end uint64, ok bool) {
-	spaces := slices.Clone(w.spaces)
-	for _, u := range w.units {
-		if !u.placeIn(head, spaces) {
-			return 0, false
-		}
-	}
-	return head.Vaddr + (spaces[0].Begin - head.Off), true
+	return t
 }
 
 // belongsAfter reports whether a unit that returns to the head belongs after the section at file offset off in the
 // head. Headers of sections located by dynamic entries keep their order.
-func (p *program) belongsAfter(units []*unit, off uint64) bool {
+func (p *Program) belongsAfter(units []*unit, off uint64) bool {
 	i := p.headerAt(off)
 	returns := func(u *unit) bool { return u.returned && u.located != nil && u.section > i }
 	return slices.ContainsFunc(units, returns)

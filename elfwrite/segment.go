@@ -17,11 +17,12 @@ type segment struct {
 	load         uint64 // load address, if load addresses are physical
 	off          uint64 // file offset of .sframe
 	size         uint64 // size of .sframe
+	moved        []place
 	filled       filledSegment
 }
 
 // header returns the program header of the segment.
-func (p *program) header(s *segment) elf.Prog64 {
+func (p *Program) header(s *segment) elf.Prog64 {
 	return elf.Prog64{
 		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R),
 		Off: s.Begin, Vaddr: s.addr, Paddr: p.loadAddrIn(s, s.addr),
@@ -33,7 +34,7 @@ func (p *program) header(s *segment) elf.Prog64 {
 func (s *segment) sframeAddr() uint64 { return s.addr + (s.off - s.Begin) }
 
 // loadedEnd returns the end of the old loaded bytes in the new file.
-func (p *program) loadedEnd(t *table) uint64 {
+func (p *Program) loadedEnd(t *table) uint64 {
 	switch {
 	case t.front == nil:
 		return p.loadEnd
@@ -45,7 +46,7 @@ func (p *program) loadedEnd(t *table) uint64 {
 
 // newSegment lays out the segment, which starts with an .sframe of the given size. If .sframe is removed and
 // all units are in the head, the segment is empty.
-func (p *program) newSegment(t *table, size uint64) (*segment, error) {
+func (p *Program) newSegment(t *table, size uint64) (*segment, error) {
 	if p.addrEnd > math.MaxUint64-p.page { // aligning it would overflow
 		return nil, noAddresses(p.addrEnd)
 	}
@@ -53,19 +54,19 @@ func (p *program) newSegment(t *table, size uint64) (*segment, error) {
 		return p.interpreterSegment(t, size)
 	}
 	begin := p.loadedEnd(t)
-	if t.isRemoval() && !t.hasMoved() {
+	if t.isRemoval() && len(t.moved) == 0 {
 		return &segment{Span: span(begin, begin)}, nil
 	}
 	begin = elffile.AlignUp(begin, sectionAlign)
 	s := &segment{off: begin, size: size, addr: elffile.AlignUp(p.addrEnd, p.page) + begin%p.page}
-	s.Span = span(begin, t.moveUnits(begin+size, s.addr+size))
+	s.Span = span(begin, s.place(t.moved, begin+size, s.addr+size))
 	if s.Size() > math.MaxUint64-s.addr {
 		return nil, noAddresses(p.addrEnd)
 	}
 	if p.isFar(s) {
 		if addr, ok := p.gapFor(t, s); ok {
 			s.addr = addr
-			t.moveUnits(begin+size, s.addr+size)
+			s.place(t.moved, begin+size, s.addr+size)
 		}
 	}
 	var err error
@@ -74,7 +75,7 @@ func (p *program) newSegment(t *table, size uint64) (*segment, error) {
 }
 
 // isFar reports whether 32-bit start addresses in the segment do not reach all code, although they should.
-func (p *program) isFar(s *segment) bool {
+func (p *Program) isFar(s *segment) bool {
 	const reach = 1 << 31
 	code := codeOf(p.f)
 	return p.near && p.loadAddrs != physical && code.Begin < code.End &&
@@ -82,7 +83,7 @@ func (p *program) isFar(s *segment) bool {
 }
 
 // gapFor returns an address for the segment at the end of a gap between other segments, near the code.
-func (p *program) gapFor(t *table, s *segment) (uint64, bool) {
+func (p *Program) gapFor(t *table, s *segment) (uint64, bool) {
 	var end uint64
 	if t.front != nil {
 		end = t.front.addr + p.page
@@ -103,7 +104,7 @@ func (p *program) gapFor(t *table, s *segment) (uint64, bool) {
 
 // nearTable returns a table and a segment near the code, which follows an inserted page. Without such a segment, it
 // returns nil.
-func (p *program) nearTable(size uint64) (*table, *segment) {
+func (p *Program) nearTable(size uint64) (*table, *segment) {
 	t := p.newTable()
 	t.added = newHeaders
 	if elf.Type(p.f.Type) != elf.ET_EXEC || p.insertPage(t, largestGap) != nil {
@@ -120,17 +121,15 @@ func noAddresses(end uint64) error {
 	return fmt.Errorf("no addresses left after %#x for another segment", end)
 }
 
-// moveUnits places the units that are not in the head one after the other, starting at file offset off and address
-// addr. It returns their end in the file.
-func (t *table) moveUnits(off, addr uint64) uint64 {
+// place places the units one after the other, starting at file offset off and address addr. It returns their end in the
+// file.
+func (s *segment) place(units []*unit, off, addr uint64) uint64 {
 	end := off
-	for _, u := range t.units {
-		if u.inHead {
-			continue
-		}
-		u.newAddr = elffile.AlignUp(addr+(end-off), u.align)
-		u.off = off + (u.newAddr - addr)
-		end = u.off + u.Size()
+	s.moved = nil
+	for _, u := range units {
+		at := elffile.AlignUp(addr+(end-off), u.align)
+		s.moved = append(s.moved, place{u, off + (at - addr), at})
+		end = off + (at - addr) + u.Size()
 	}
 	return end
 }

@@ -66,11 +66,11 @@ func FuzzPlan(f *testing.F) {
 			t.Errorf("added: %v", err)
 		}
 		// The layout can be planned before the size is known.
-		guess, err := Plan(old, uint64(other)&^7, Options{})
-		if err != nil {
+		p := must.Get(NewProgram(old, Options{}))(t)
+		if _, err := p.Plan(uint64(other) &^ 7); err != nil {
 			t.Fatalf("there is no layout for %d bytes, but for %d: %v", other, len(section), err)
 		}
-		resized := must.Get(guess.Resize(uint64(len(section))))(t)
+		resized := must.Get(p.Plan(uint64(len(section))))(t)
 		if again := write(t, resized, b, section); !bytes.Equal(again, first) {
 			t.Error("resized, the layout gives a different file")
 		}

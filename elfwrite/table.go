@@ -16,13 +16,12 @@ const newHeaders = 2
 
 // A table describes the space for the program headers and the parts that move to make room.
 type table struct {
-	off    uint64       // offset in the new file
-	added  int          // number of headers to add: 0 or newHeaders
-	progs  []elf.Prog64 // remaining headers of the old file
-	units  []*unit      // parts of the old file that move
-	unused elffile.Span // bytes after the table that do not move; to be cleared
-	front  *frontPage   // inserted page, or nil
-	tail   uint64       // offset in the old file of contents that are not loaded
+	off   uint64       // offset in the new file
+	added int          // number of headers to add: 0 or newHeaders
+	progs []elf.Prog64 // remaining headers of the old file
+	front *frontPage   // inserted page, or nil
+	tail  uint64       // offset in the old file of contents that are not loaded
+	packing
 }
 
 // end returns the end of the table in the new file.
@@ -30,10 +29,8 @@ func (t *table) end() uint64 { return t.off + uint64(len(t.progs)+t.added)*elffi
 
 // headEnd returns the end of the table (end) or of the last unit in the head of the new file, whichever is greater.
 func (t *table) headEnd(end uint64) uint64 {
-	for _, u := range t.units {
-		if u.inHead {
-			end = max(end, u.off+u.Size())
-		}
+	for _, u := range t.kept {
+		end = max(end, u.off+u.Size())
 	}
 	return end
 }
@@ -41,14 +38,9 @@ func (t *table) headEnd(end uint64) uint64 {
 // isRemoval reports whether .sframe is removed.
 func (t *table) isRemoval() bool { return t.added == 0 }
 
-// hasMoved reports whether a unit is in the new segment.
-func (t *table) hasMoved() bool {
-	return slices.ContainsFunc(t.units, func(u *unit) bool { return !u.inHead })
-}
-
 // newTable returns a table with the headers of the old file, except those of the old .sframe.
-func (p *program) newTable() *table {
-	t := &table{off: p.f.Phoff, units: slices.Clone(p.returned), tail: p.tail()}
+func (p *Program) newTable() *table {
+	t := &table{off: p.f.Phoff, tail: p.tail(), packing: packing{moved: p.returned}}
 	for i := range p.f.Progs {
 		if h := &p.f.Progs[i]; h != p.own && h.Type != sframe.PTGNUSFrame {
 			t.progs = append(t.progs, *h)
@@ -64,22 +56,22 @@ const cheapMove = 16 << 10
 
 // attempts lists ways to find space for the new program headers, in order of preference.
 var attempts = []struct {
-	reduce func(*program, *table) bool // removes PT_NOTEs, and reports whether it removed any; may be nil
+	reduce func(*Program, *table) bool // removes PT_NOTEs, and reports whether it removed any; may be nil
 	grow   bool                        // the segment that contains the table may grow
 	most   uint64                      // maximum number of bytes that may move
 }{
 	{nil, false, cheapMove},
 	{nil, true, cheapMove},
-	{(*program).mergeNotes, false, cheapMove},
-	{(*program).mergeNotes, true, cheapMove},
-	{(*program).dropDuplicate, false, cheapMove},
-	{(*program).dropDuplicate, true, cheapMove},
+	{(*Program).mergeNotes, false, cheapMove},
+	{(*Program).mergeNotes, true, cheapMove},
+	{(*Program).dropDuplicate, false, cheapMove},
+	{(*Program).dropDuplicate, true, cheapMove},
 	{nil, false, math.MaxUint64},
 	{nil, true, math.MaxUint64},
 }
 
 // extendTable finds space for the new program headers.
-func (p *program) extendTable() (*table, error) {
+func (p *Program) extendTable() (*table, error) {
 	all := p.newTable()
 	all.added = newHeaders
 	for free := len(p.f.Progs) - len(all.progs); free < newHeaders; free++ {
@@ -118,18 +110,9 @@ func (p *program) extendTable() (*table, error) {
 	return all, nil
 }
 
-// shrinkTable removes the headers of the old .sframe, and moves units back to the head if they fit.
-func (p *program) shrinkTable() *table {
-	t := p.newTable()
-	if len(t.units) > 0 && len(p.f.Sections) > 0 {
-		p.restore(t)
-	}
-	return t
-}
-
 // dropDuplicate removes a PT_NOTE that duplicates PT_GNU_PROPERTY, because loaders and kernels read the latter. It
 // reports whether it removed any.
-func (p *program) dropDuplicate(t *table) bool {
+func (p *Program) dropDuplicate(t *table) bool {
 	property := p.f.Prog(elf.PT_GNU_PROPERTY)
 	n := len(t.progs)
 	t.progs = slices.DeleteFunc(t.progs, func(h elf.Prog64) bool {
@@ -140,7 +123,7 @@ func (p *program) dropDuplicate(t *table) bool {
 }
 
 // mergeNotes merges adjacent PT_NOTEs if the result contains the same notes, and reports whether it merged any.
-func (p *program) mergeNotes(t *table) bool {
+func (p *Program) mergeNotes(t *table) bool {
 	n := len(t.progs)
 	var last *elf.Prog64
 	for _, h := range byOffset(t.progs, elf.PT_NOTE) {
@@ -157,7 +140,7 @@ func (p *program) mergeNotes(t *table) bool {
 
 // adjacentNotes reports whether the second of two PT_NOTEs starts where the first ends, and the notes of both are
 // aligned to 4 bytes.
-func (p *program) adjacentNotes(a, b *elf.Prog64) bool {
+func (p *Program) adjacentNotes(a, b *elf.Prog64) bool {
 	if a.Filesz == 0 || b.Filesz == 0 || a.Filesz != a.Memsz || b.Filesz != b.Memsz || a.Flags != b.Flags ||
 		a.Off+a.Filesz != b.Off || a.Vaddr+a.Filesz != b.Vaddr || a.Paddr-a.Vaddr != b.Paddr-b.Vaddr {
 		return false
@@ -172,7 +155,7 @@ func (p *program) adjacentNotes(a, b *elf.Prog64) bool {
 }
 
 // fits reports whether the table fits without moving anything: it does not grow, or is followed by unused bytes.
-func (p *program) fits(t *table) bool {
+func (p *Program) fits(t *table) bool {
 	grown := span(p.oldTable().End, t.end())
 	if grown.End <= grown.Begin {
 		return true
@@ -187,7 +170,7 @@ func (p *program) fits(t *table) bool {
 
 // isPadding reports whether bytes that belong to no section are padding. Without section headers, loaded zeros may be
 // data.
-func (p *program) isPadding(s elffile.Span) bool {
+func (p *Program) isPadding(s elffile.Span) bool {
 	if s.Begin >= s.End {
 		return true
 	}
@@ -199,7 +182,7 @@ func (p *program) isPadding(s elffile.Span) bool {
 }
 
 // afterHead returns the unused bytes of the file by which the segment that contains the table can grow.
-func (p *program) afterHead() elffile.Span {
+func (p *Program) afterHead() elffile.Span {
 	h := p.head
 	if h == nil || h.Filesz != h.Memsz || elf.ProgFlag(h.Flags)&elf.PF_W != 0 { // bytes after data may be in use
 		return elffile.Span{}

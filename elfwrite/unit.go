@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A unit is a part of the file that moves as a whole: a section, or the sections of a PT_NOTE.
+// A unit is a part of the file that moves as a whole: a section, or the sections of a PT_NOTE. It is immutable.
 type unit struct {
 	elffile.Span        // file offsets in the old file
 	addr         uint64 // old address
@@ -19,35 +19,36 @@ type unit struct {
 	located      *dynTag // dynamic entry that locates it; nil for .interp and notes
 	notes        bool    // a PT_NOTE locates it
 	buildID      bool
-	inHead       bool   // placed in the segment of the program headers
-	off          uint64 // new file offset
-	newAddr      uint64
+	distances    []uint64 // file offsets of note contents that are offsets relative to their own address
+}
 
-	distances []uint64 // file offsets of note contents that are offsets relative to their own address
+// A place is the new position of a unit.
+type place struct {
+	*unit
+	off     uint64 // file offset
+	newAddr uint64
 }
 
 // maxUnits is the maximum number of units that may move. In practice, one or two units move.
 const maxUnits = 64
 
-// placeIn places the unit in the first of the spaces in the head that is large enough, and reports whether there is
-// one. A unit that contains the build-id must also end in the first page of the file.
-func (u *unit) placeIn(head *elf.Prog64, spaces []elffile.Span) bool {
-	u.inHead = false
+// placeIn returns a place in the first of the spaces in the head that is large enough, and takes it from that space. It
+// reports whether there is one. A unit that contains the build-id must also end in the first page of the file.
+func (u *unit) placeIn(head *elf.Prog64, spaces []elffile.Span) (place, bool) {
 	for i := range spaces {
 		addr := elffile.AlignUp(head.Vaddr+(spaces[i].Begin-head.Off), u.align)
 		off := head.Off + (addr - head.Vaddr)
 		if end := off + u.Size(); end <= spaces[i].End {
-			u.inHead, u.off, u.newAddr = true, off, addr
 			spaces[i].Begin = end
-			return !u.buildID || end <= firstPage
+			return place{u, off, addr}, !u.buildID || end <= firstPage
 		}
 	}
-	return false
+	return place{}, false
 }
 
 // contentsAt returns the section at a file offset. In a file without section headers, it returns the contents of
 // PT_INTERP or of a PT_NOTE as a section.
-func (p *program) contentsAt(off uint64) (elffile.Section, bool) {
+func (p *Program) contentsAt(off uint64) (elffile.Section, bool) {
 	if i := p.headerAt(off); i >= 0 {
 		return p.f.Sections[i], true
 	}
@@ -68,7 +69,7 @@ func (p *program) contentsAt(off uint64) (elffile.Section, bool) {
 }
 
 // unit returns the movable unit that starts at a file offset in the given PT_LOAD.
-func (p *program) unit(off uint64, load *elf.Prog64, progs []elf.Prog64) (*unit, error) {
+func (p *Program) unit(off uint64, load *elf.Prog64, progs []elf.Prog64) (*unit, error) {
 	s, ok := p.contentsAt(off)
 	if !ok {
 		return nil, p.errUnknownAt(off)
@@ -81,7 +82,7 @@ func (p *program) unit(off uint64, load *elf.Prog64, progs []elf.Prog64) (*unit,
 }
 
 // checkUnit completes u, a unit that starts with section s, and returns an error if code may refer to it.
-func (p *program) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, progs []elf.Prog64) error {
+func (p *Program) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, progs []elf.Prog64) error {
 	const fixed = elf.SHF_WRITE | elf.SHF_EXECINSTR | elf.SHF_TLS
 	if u.align > p.page || !s.Alloc() || elf.SectionFlag(s.Flags)&fixed != 0 || s.Addr-load.Vaddr != s.Off-load.Off {
 		return errNotFound
@@ -118,7 +119,7 @@ var errNotFound = errors.New("code refers to it by address, not through a header
 
 // checkHeaders returns an error if headers or dynamic entries refer to u. If u moves, headers that describe parts of it
 // are allowed because they are updated.
-func (p *program) checkHeaders(u *unit, moves bool) error {
+func (p *Program) checkHeaders(u *unit, moves bool) error {
 	for _, t := range p.tags {
 		if t.value-u.addr < u.Size() && !(u.located != nil && t.entry == u.located.entry) {
 			return fmt.Errorf("dynamic entry %d points into it", t.entry)
@@ -144,7 +145,7 @@ func (p *program) checkHeaders(u *unit, moves bool) error {
 	return nil
 }
 
-func (p *program) isInterp(s elffile.Span) bool {
+func (p *Program) isInterp(s elffile.Span) bool {
 	h := p.f.Prog(elf.PT_INTERP)
 	return h != nil && fileSpan(h) == s
 }
