@@ -115,7 +115,7 @@ func Remove(ctx context.Context, run *Run, symbols string) (*Result, error) {
 func Detach(ctx context.Context, run *Run, buildID int, opt Options) (*Result, error) {
 	opt.Version, opt.Update, opt.Reserved = cmp.Or(opt.Version, DefaultVersion), false, ""
 	c := newConversion(ctx, run, (*single).add)
-	c.opt, c.detach, c.linked, c.buildID = opt, true, true, buildID
+	c.opt, c.detach, c.noArchive, c.buildID = opt, true, true, buildID
 	return c.run()
 }
 
@@ -131,22 +131,22 @@ type AttachOptions struct {
 // Attach adds the section of another file if it agrees with the CFI.
 func Attach(ctx context.Context, run *Run, opt AttachOptions) (*Result, error) {
 	c := newConversion(ctx, run, func(s *single) error { return s.attach(opt.Section) })
-	c.opt, c.linked = Options{Source: opt.Source, Infer: opt.Infer, Debug: opt.Debug, Force: opt.Force}, true
+	c.opt, c.noArchive = Options{Source: opt.Source, Infer: opt.Infer, Debug: opt.Debug, Force: opt.Force}, true
 	return c.run()
 }
 
 // A conversion is the state of an operation on one file.
 type conversion struct {
-	job     *Run
-	ctx     context.Context
-	src     io.ReaderAt
-	opt     Options
-	one     func(*single) error // operation on an ELF file
-	linked  bool                // archives are not supported
-	detach  bool
-	buildID int // minimum size of a build-id for detach
-	budget  *elffile.Budget
-	res     *Result
+	job       *Run
+	ctx       context.Context
+	src       io.ReaderAt
+	opt       Options
+	one       func(*single) error // operation on an ELF file
+	noArchive bool                // archives are not supported
+	detach    bool
+	buildID   int // minimum size of a build-id for detach
+	budget    *elffile.Budget
+	res       *Result
 }
 
 func newConversion(ctx context.Context, run *Run, one func(*single) error) *conversion {
@@ -165,7 +165,7 @@ func (c *conversion) run() (*Result, error) {
 	}
 	var kept *Kept
 	switch c.res.Archive = is; {
-	case is && c.linked:
+	case is && c.noArchive:
 		kept, err = c.keep(&elffile.File{}, errNotLinked)
 	case is:
 		kept, err = c.archive()

@@ -45,20 +45,18 @@ func (s *single) attach(open Opener) error {
 	if err := sframe.Move(section, from, layout.Addr); err != nil {
 		return err
 	}
+	dst, err := s.output(layout, section)
+	if err != nil {
+		return err
+	}
 	f, d := s.f, (*sframe.Section)(nil)
-	if s.create == nil {
+	if dst == nil {
 		d, err = sframe.Decode(section, layout.Addr)
 	} else {
-		dst, failed := s.output(layout, section)
-		if failed != nil {
-			return failed
-		}
-		if f, err = reopen(dst); err == nil {
-			d, err = readResult(f, layout.Size)
-		}
+		f, d, err = s.result(dst, layout.Size)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", unsound, err)
+		return err
 	}
 	return cmp.Or(s.checkAttached(f, d), f.ReadError())
 }

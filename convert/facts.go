@@ -66,6 +66,11 @@ func (s *single) note(t *translation) {
 		Member: s.member, ABI: t.abi,
 		Format:    Format{Version: s.opt.Version, PCRel: s.opt.PCRel, Outermost: s.opt.Outermost},
 		Functions: r.Functions, Amounts: r.Amounts, Restricted: r.Restricted, Sums: r.Sums,
+		Size: uint64(len(t.section)),
+	}
+	if t.content != nil { // a file without CFI has none
+		s.facts.FDEs, s.facts.FREs = t.content.NumFDEs(), t.content.NumFREs()
+		s.facts.MovedCode, s.facts.StaleHeaders = t.layout.MovedCode, t.layout.StaleHeaders
 	}
 }
 

@@ -49,8 +49,8 @@ func LoadCFI(ctx context.Context, f *elffile.File, l Loading) (*cfi.Table, error
 }
 
 // loading returns what is loaded, with the given debug file, which may be nil.
-func (opt *Options) loading(debug *Companion) Loading {
-	return Loading{opt.Source, debug.File(), opt.Infer, opt.Progress}
+func (o *Options) loading(debug *Companion) Loading {
+	return Loading{o.Source, debug.File(), o.Infer, o.Progress}
 }
 
 // proveGo withdraws rows from .gopclntab that cannot be verified against the code.

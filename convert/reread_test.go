@@ -13,6 +13,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
@@ -88,7 +89,8 @@ func TestReread(t *testing.T) {
 		p := elftest.Patch(t.Fatalf, out.Bytes())
 		size := p.U64(p.Section(".sframe") + elftest.ShSize)
 		tt.change(p)
-		err := reread(createFile(t, p.B), &Options{}, size, nil, table, want, 1)
+		s := single{conversion: &conversion{}, f: f, table: table}
+		err := s.reread(createFile(t, p.B), &translation{Result: want, layout: &elfwrite.Layout{Size: size}})
 		if tt.want == "" {
 			if err != nil {
 				t.Errorf("%s: %v", tt.name, err)

@@ -131,8 +131,8 @@ func (r *room) cheapest(head *elf.Prog64) *packing {
 // head.
 func (u *unit) hasChoice() bool { return !u.returned && !u.notes }
 
-// pack moves to the new segment the units in choice, a bit set, and those that an earlier run moved. It places the other
-// units into the spaces, in order. If they do not fit, it returns nil.
+// pack moves units to the new segment: those in choice, a bit set, and those that an earlier run moved. It places the
+// other units into the spaces, in order. If they do not fit, it returns nil.
 func (r *room) pack(head *elf.Prog64, choice uint) *packing {
 	w, spaces := packing{unused: r.unused}, slices.Clone(r.spaces)
 	for _, u := range r.units {
