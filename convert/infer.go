@@ -266,8 +266,6 @@ func rowOf(t *cfi.Table, described []elffile.Span) func(pc uint64) (row cfi.Infe
 // A codeReader reads code and constant data.
 type codeReader struct {
 	f      *elffile.File
-	addr   uint64 // address of b
-	b      []byte
 	relocs []reloc // sorted by address
 }
 
@@ -397,28 +395,13 @@ const window = 256 << 10
 
 // eachFunction calls f with the address and the code of each function. The functions must be sorted by address.
 func (r *codeReader) eachFunction(functions []elffile.Span, f func(addr uint64, code []byte)) error {
+	w := elffile.Window{Size: window}
 	for _, fn := range functions {
-		if end := r.addr + uint64(len(r.b)); fn.Begin < r.addr || fn.End > end {
-			n := max(fn.Size(), window)
-			off, ok := r.f.FileOffset(fn.Begin, n)
-			for !ok && n > fn.Size() { // near the end of the segment, fewer bytes are available
-				n = max(n/2, fn.Size())
-				off, ok = r.f.FileOffset(fn.Begin, n)
-			}
-			if !ok {
-				continue
-			}
-			if uint64(cap(r.b)) < n {
-				r.b = make([]byte, n)
-			}
-			r.addr, r.b = fn.Begin, r.b[:n]
-			if err := r.f.ReadInto("code", r.b, off); err != nil {
-				return err
-			}
+		if b := w.Read(r.f, fn.Begin, fn.Size()); b != nil {
+			f(fn.Begin, b)
 		}
-		f(fn.Begin, r.b[fn.Begin-r.addr:fn.End-r.addr])
 	}
-	return nil
+	return r.f.ReadError()
 }
 
 // data returns up to n bytes of data at an address. Jump tables of computed gotos are in writable data: compilers never

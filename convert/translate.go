@@ -63,11 +63,7 @@ func (s *single) translate(reach translate.Reach, references func(func(first, la
 
 // code returns n bytes of code at an address, or nil if the file does not contain them.
 func (s *single) code(addr, n uint64) []byte {
-	off, ok := s.f.FileOffset(addr, n)
-	if s.f.IsObject() {
-		in := &s.f.Sections[s.f.SectionAt(addr)]
-		off, ok = in.Off+(addr-in.Base), in.HasBytes() && !in.Compressed() && n <= in.Size-(addr-in.Base)
-	}
+	off, ok := s.f.CodeOffset(addr, n)
 	if !ok {
 		return nil
 	}

@@ -112,3 +112,39 @@ func TestFileOffset(t *testing.T) {
 		}
 	}
 }
+
+// TestWindow reads bytes by address in an order in which some were read ahead, and up to the end of the segment.
+func TestWindow(t *testing.T) {
+	b := make([]byte, elffile.HeaderSize+elffile.ProgSize)
+	for i := range 200 {
+		b = append(b, byte(i))
+	}
+	h := elf.Header64{
+		Type: uint16(elf.ET_DYN), Phoff: elffile.HeaderSize, Phentsize: elffile.ProgSize, Phnum: 1,
+	}
+	load := elf.Prog64{Type: uint32(elf.PT_LOAD), Off: elffile.HeaderSize + elffile.ProgSize, Vaddr: 0x1000,
+		Filesz: 150, Memsz: 200}
+	copy(b[elffile.HeaderSize:], elftest.Append(nil, binary.LittleEndian, &load))
+	f := elftest.Parse(t, elftest.Encode(b, binary.LittleEndian, h, nil))
+	for _, size := range []uint64{0, 1, 16, 150, 151} {
+		w := elffile.Window{Size: size}
+		for _, tt := range []struct{ addr, n uint64 }{
+			{0x1000, 8}, {0x1008, 8}, {0x100c, 8}, {0x1004, 2}, {0x1000, 150}, {0x1095, 1}, {0x1090, 6}, {0x1010, 0},
+		} {
+			at := load.Off + tt.addr - load.Vaddr
+			if got := w.Read(f, tt.addr, tt.n); got == nil || !bytes.Equal(got, b[at:at+tt.n]) {
+				t.Errorf("size %d: %d bytes at %#x are % x", size, tt.n, tt.addr, got)
+			}
+			for _, out := range []struct{ addr, n uint64 }{{0xfff, 2}, {0x1095, 2}, {0x1096, 1}, {0x1000, 1 << 63}} {
+				if got := w.Read(f, out.addr, out.n); got != nil {
+					t.Errorf("size %d: %d bytes at %#x, which are not in the file, are % x", size, out.n, out.addr, got)
+				}
+			}
+		}
+	}
+	must.Do(t, f.Budget().Spend(1, 1_200_000_000)) // all but 300 per byte of the file
+	w := elffile.Window{Size: 100, Cost: 10_000}
+	if w.Read(f, 0x1000, 1) != nil {
+		t.Error("a read exceeds the budget")
+	}
+}

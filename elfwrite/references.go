@@ -126,7 +126,10 @@ func newReferences(f *elffile.File, parts []elffile.Span, refers func(first, las
 
 // scan scans the symbols and relocations of f.
 func (r *references) scan(f *elffile.File) error {
-	s := scan{references: r, f: f, arch: arch.Of(elf.Machine(f.Machine))}
+	s := scan{
+		references: r, f: f, arch: arch.Of(elf.Machine(f.Machine)),
+		words: elffile.Window{Cost: scanCost}, // most relocations are sorted
+	}
 	tables, err := s.findTables()
 	if err != nil {
 		return err
@@ -151,8 +154,7 @@ type scan struct {
 	// The values of the symbols in SHT_DYNSYM, and in SHT_SYMTAB if relocations were kept; noValue if a symbol is not
 	// an address in the file.
 	dynsyms, symbols []uint64
-	nearby           []byte // bytes read at file offset nearAt
-	nearAt           uint64
+	words            elffile.Window
 	names            int // number of symbol names read
 }
 

@@ -229,7 +229,7 @@ const bias = 8
 
 // markInPlace marks the field and the target of a relocation whose addend is in the field.
 func (s *scan) markInPlace(place, info uint64) error {
-	b := s.loaded(place, wordSize)
+	b := s.words.Read(s.f, place, wordSize)
 	if b == nil {
 		return fmt.Errorf("the field at %#x is not in the file, or the relocations are not sorted", place)
 	}
@@ -253,22 +253,4 @@ func (s *scan) relr(base, entry uint64) (uint64, error) {
 		}
 	}
 	return base + 63*wordSize, nil
-}
-
-// loaded returns n bytes at an address, where n is small, or nil if the file does not contain them. It reads ahead
-// because most relocations are sorted.
-func (s *scan) loaded(addr, n uint64) []byte {
-	off, ok := s.f.FileOffset(addr, n)
-	if !ok {
-		return nil
-	}
-	if off < s.nearAt || off+n > s.nearAt+uint64(len(s.nearby)) {
-		const most = 64 << 10
-		b := slices.Grow(s.nearby[:0], most)[:min(most, s.f.Size-off)]
-		if s.f.Budget().Spend(scanCost, uint64(len(b))) != nil || s.f.ReadInto("loaded bytes", b, off) != nil {
-			return nil
-		}
-		s.nearAt, s.nearby = off, b
-	}
-	return s.nearby[off-s.nearAt:][:n]
 }

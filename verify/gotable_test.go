@@ -443,7 +443,7 @@ func TestGoRows(t *testing.T) {
 	} {
 		g := &goTable{abi: abis[sframe.AMD64Little], file: fileOf(t, elf.ET_EXEC, elf.EM_X86_64, amd64.order),
 			first: tt.first, frames: goFrames{{0, 0}, {1, 8}}}
-		g.code = codeReader{file: g.file, addr: 0x1000, data: []byte(tt.code)}
+		g.code = codeReader{g.file, elffile.Window{Addr: 0x1000, Data: []byte(tt.code)}}
 		fn := amd64.cfi(t, function{begin: 0x1000, end: 0x1000 + max(uint64(len(tt.code)), 5),
 			code: tt.instructions}).At(0)
 		if got := tt.check(g, fn); got != tt.want {
@@ -518,7 +518,7 @@ func TestPrologue(t *testing.T) {
 		{"a different size", "\x48\x83\xec\x38\x48\x89\x6c\x24\x28", 4, goSlot{},
 			"at 0x4: frame of 48 bytes in the table, but 56 in the code"},
 	} {
-		g := goTable{abi: abis[sframe.AMD64Little], code: codeReader{data: []byte(tt.code)},
+		g := goTable{abi: abis[sframe.AMD64Little], code: codeReader{Window: elffile.Window{Data: []byte(tt.code)}},
 			frames: goFrames{{0, 0}, {tt.begins, 48}}}
 		if slot, wrong := g.runPrologue(uint64(len(tt.code))); slot != tt.slot || wrong != tt.wrong {
 			t.Errorf("%s: %+v, %q; want %+v, %q", tt.name, slot, wrong, tt.slot, tt.wrong)

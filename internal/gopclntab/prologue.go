@@ -13,8 +13,7 @@ import (
 type codeReader struct {
 	file *elffile.File
 	find finder // nil if functions save no frame pointers
-	addr uint64 // address of data[0]
-	data []byte
+	code elffile.Window
 }
 
 // A finder examines the instructions around the first pc at which a function has a frame. It returns the number of
@@ -22,11 +21,11 @@ type codeReader struct {
 // and the location of the saved value as in Row.Saved.
 type finder func(before, after []byte, frame uint32) (done int, saved uint32, ok bool)
 
-// Maximum sizes in bytes: of the code before and after the pc that a finder examines, and of a single read.
+// Maximum sizes in bytes: of the code before and after the pc that a finder examines, and of a function.
 const (
 	maxBefore = 8
 	maxAfter  = 8
-	window    = 1 << 16
+	maxCode   = 1 << 16
 )
 
 var prologues = map[elf.Machine]finder{elf.EM_X86_64: prologueAMD64, elf.EM_AARCH64: prologueAArch64}
@@ -61,28 +60,10 @@ func (c *codeReader) prologue(fn *Function) {
 
 // bytes returns the code from begin to end, or nil.
 func (c *codeReader) bytes(begin, end uint64) []byte {
-	if begin >= end {
+	if begin >= end || end-begin > maxCode {
 		return nil
 	}
-	if begin < c.addr || end-c.addr > uint64(len(c.data)) {
-		c.addr, c.data = begin, c.data[:0]
-		for n := uint64(window); n >= end-begin; n /= 2 { // near the end of the segment, fewer bytes are available
-			if off, ok := c.file.FileOffset(begin, n); ok {
-				if cap(c.data) == 0 {
-					c.data = make([]byte, window)
-				}
-				c.data = c.data[:n]
-				if c.file.ReadInto("code", c.data, off) != nil {
-					c.data = c.data[:0]
-				}
-				break
-			}
-		}
-		if uint64(len(c.data)) < end-begin {
-			return nil
-		}
-	}
-	return c.data[begin-c.addr : end-c.addr]
+	return c.code.Read(c.file, begin, end-begin)
 }
 
 // sigreturn is mov $15,%rax; syscall, to which signal handlers return on amd64. On other machines, the sigreturn code

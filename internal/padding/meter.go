@@ -10,7 +10,8 @@ import (
 // references to the padding: the code remains without rows in any case.
 type Meter struct {
 	instructionSet
-	w window
+	file *elffile.File
+	w    elffile.Window
 
 	addr, size, off uint64 // of the current code; off is its file offset
 
@@ -31,8 +32,8 @@ func NewMeter(f *elffile.File) *Meter {
 	if !ok {
 		return nil
 	}
-	meter := &Meter{instructionSet: m, w: window{file: f, size: meterWindow}}
-	meter.w.offset = func(addr, n uint64) (uint64, bool) {
+	meter := &Meter{instructionSet: m, file: f, w: elffile.Window{Size: meterWindow}}
+	meter.w.Offset = func(addr, n uint64) (uint64, bool) {
 		at := addr - meter.addr
 		return meter.off + at, addr >= meter.addr && at <= meter.size && n <= meter.size-at
 	}
@@ -44,7 +45,7 @@ func (m *Meter) Enter(addr, size, off uint64) {
 	if m == nil {
 		return
 	}
-	m.w.b, m.addr, m.size, m.off = nil, addr, size, off
+	m.w.Data, m.addr, m.size, m.off = nil, addr, size, off
 }
 
 // Trim returns the range from begin to end, which has no CFI, without its padding: the padding at its start, and the
@@ -60,7 +61,7 @@ func (m *Meter) Trim(begin, end uint64) (uint64, uint64) {
 
 func (m *Meter) leading(begin, end uint64) uint64 {
 	for at := begin; ; {
-		b := m.w.bytes(at, min(end-at, meterPart))
+		b := m.w.Read(m.file, at, min(end-at, meterPart))
 		rest := b
 		for len(rest) > longest || len(rest) > 0 && at+uint64(len(b)) == end {
 			n, _ := m.pad(rest)
@@ -77,7 +78,7 @@ func (m *Meter) leading(begin, end uint64) uint64 {
 }
 
 func (m *Meter) trailing(begin, end uint64) uint64 {
-	b := m.w.bytes(end-min(end-begin, meterTail), min(end-begin, meterTail))
+	b := m.w.Read(m.file, end-min(end-begin, meterTail), min(end-begin, meterTail))
 	m.end[0] = true
 	size, last := 0, 0 // size of the padding; largest distance from the end at which padding is known to start
 	for n := 1; n <= len(b) && n <= last+longest; n++ {

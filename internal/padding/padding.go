@@ -223,16 +223,17 @@ func (x *Gaps) gap(i int) elffile.Span {
 	return elffile.Span{Begin: end, End: end + uint64(x.sizes[i])}
 }
 
-// Sizes in bytes of the code that is searched for jumps to padding: before the padding, and after it. Almost all
-// functions are smaller than reachBefore.
+// Sizes in bytes: of one read, which fits in the processor's cache; of the code that is searched for jumps to padding,
+// before the padding and after it. Almost all functions are smaller than reachBefore.
 const (
+	windowSize  = 128 << 10
 	reachBefore = windowSize / 2
 	reachAfter  = 128
 )
 
 // read examines the gaps after functions first to last-1, and removes those that are not padding.
 func (x *Gaps) read(first, last int) {
-	w := window{file: x.file, offset: x.file.FileOffset, size: windowSize}
+	w := elffile.Window{Size: windowSize}
 	var known [Limit]contents // by size: assemblers fill most gaps of a size with the same no-ops
 	for i := first; i < last; i++ {
 		gap := x.gap(i)
@@ -244,7 +245,7 @@ func (x *Gaps) read(first, last int) {
 		if i+1 < len(x.sizes) && x.table.At(i+1).Begin == gap.End {
 			after.End += min(x.table.At(i+1).End-gap.End, reachAfter)
 		}
-		b := w.bytes(before.Begin, after.End-before.Begin)
+		b := w.Read(x.file, before.Begin, after.End-before.Begin)
 		if b == nil {
 			x.sizes[i] = 0
 			continue
@@ -338,37 +339,4 @@ func (x *Gaps) decode(b []byte) kind {
 		rest = rest[n:]
 	}
 	return is
-}
-
-// A window buffers a part of a file's code.
-type window struct {
-	file      *elffile.File
-	offset    func(addr, n uint64) (uint64, bool) // file offset of n bytes at addr, like File.FileOffset
-	size      uint64                              // of one read
-	addr      uint64                              // of b
-	b, buffer []byte
-}
-
-// windowSize is the size of one read in bytes. A buffer of this size fits into the processor's cache.
-const windowSize = 128 << 10
-
-// bytes returns n bytes at an address, or nil if the file does not contain them.
-func (w *window) bytes(addr, n uint64) []byte {
-	if off := addr - w.addr; off <= uint64(len(w.b)) && n <= uint64(len(w.b))-off {
-		return w.b[off:][:n]
-	}
-	for size := w.size; size > n/2; size /= 2 { // near the end of the segment, fewer bytes are available
-		size = max(size, n)
-		if off, ok := w.offset(addr, size); ok {
-			if w.buffer == nil {
-				w.buffer = make([]byte, w.size)
-			}
-			w.addr, w.b = addr, w.buffer[:size]
-			if w.file.ReadInto("code", w.b, off) != nil {
-				w.b = nil
-			}
-			return w.b[:min(n, uint64(len(w.b)))]
-		}
-	}
-	return nil
 }
