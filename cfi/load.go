@@ -381,8 +381,7 @@ func (r *reader) section(f *elffile.File, s *elffile.Section) ([]byte, error) {
 func (r *reader) sections(f *elffile.File, src Source, names ...string) ([]*section, error) {
 	var secs []*section
 	textBase, dataBase := base(f, ".text"), base(f, ".got")
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for _, s := range elffile.Each(f.Sections) {
 		if !slices.Contains(names, s.Name) || !s.HasBytes() {
 			continue
 		}
@@ -447,8 +446,7 @@ func (r *reader) fromHdr(f *elffile.File) (*section, error) {
 		return nil, c.err
 	}
 	// The header does not contain the size of .eh_frame, so the section extends to the end of the segment.
-	for i := range f.Progs {
-		p := &f.Progs[i]
+	for _, p := range elffile.Each(f.Progs) {
 		if elf.ProgType(p.Type) == elf.PT_LOAD && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {
 			off, n := p.Off+(addr-p.Vaddr), p.Filesz-(addr-p.Vaddr)
 			if off == 0 { // mold: if there is no .eh_frame, the pointer refers to the ELF header
@@ -711,8 +709,7 @@ func Size(f *elffile.File) uint64 {
 	}
 	const compression = 4
 	var n uint64
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for _, s := range elffile.Each(f.Sections) {
 		switch {
 		case !s.HasBytes() || s.Size > f.Size:
 		case s.Name == ".zdebug_frame", s.Name == ".debug_frame" && s.Compressed():

@@ -83,7 +83,8 @@ func (a *archived) create() (*os.File, error) {
 	return a.scratch, err
 }
 
-// convert converts member i to the temporary file. If it is unchanged, convert returns the reason, unless it is special.
+// convert converts member i to the temporary file. If it is unchanged, convert returns the reason. Special members have
+// none.
 func (a *archived) convert(i int) (*Kept, error) {
 	m, contents := &a.Members[i], a.Contents(i)
 	if m.Special() {

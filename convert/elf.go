@@ -103,8 +103,7 @@ func checkExecutable(f *elffile.File) error {
 			return err
 		}
 		in := -1
-		for j := range f.Progs {
-			h := &f.Progs[j]
+		for j, h := range elffile.Each(f.Progs) {
 			if elf.ProgType(h.Type) != elf.PT_LOAD || s.Begin < h.Vaddr || s.Begin-h.Vaddr >= h.Memsz {
 				continue
 			}

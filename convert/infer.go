@@ -280,8 +280,7 @@ func (r *codeReader) relocate() error {
 	inCode := func(addr uint64) bool {
 		return slices.ContainsFunc(ranges, func(c elffile.CodeRange) bool { return c.Has(addr) })
 	}
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for _, s := range elffile.Each(f.Sections) {
 		if elf.SectionType(s.Type) != elf.SHT_RELA || !s.Alloc() {
 			continue
 		}
@@ -305,16 +304,11 @@ func (r *codeReader) relocate() error {
 // pointers calls visit for each aligned word of data that is an address in the gaps, in ascending order of the words'
 // addresses.
 func (r *codeReader) pointers(gaps []code.Gap, visit func(addr uint64)) error {
-	for i := range r.f.Sections {
-		s := &r.f.Sections[i]
+	for _, s := range elffile.Each(r.f.Sections) {
 		if !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) != 0 {
 			continue
 		}
-		for off := uint64(0); off+8 <= s.Size; off += window {
-			b, err := r.f.ReadAt("section "+s.Name, s.Off+off, min(window, s.Size-off)&^7)
-			if err != nil {
-				return err
-			}
+		err := r.f.ReadTable("section "+s.Name, s.Off, s.Size, 8, func(b []byte, _ uint64) error {
 			for ; len(b) >= 8; b = b[8:] {
 				to := r.f.Order.Uint64(b)
 				i := sort.Search(len(gaps), func(i int) bool { return to < gaps[i].Addr+uint64(len(gaps[i].Code)) })
@@ -322,6 +316,10 @@ func (r *codeReader) pointers(gaps []code.Gap, visit func(addr uint64)) error {
 					visit(to)
 				}
 			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -407,8 +405,7 @@ func (r *codeReader) eachFunction(functions []elffile.Span, f func(addr uint64, 
 // data returns up to n bytes of data at an address. Jump tables of computed gotos are in writable data: compilers never
 // change them.
 func (r *codeReader) data(addr uint64, n int) []byte {
-	for i := range r.f.Progs {
-		h := &r.f.Progs[i]
+	for _, h := range elffile.Each(r.f.Progs) {
 		if h.Type == uint32(elf.PT_LOAD) && addr >= h.Vaddr && addr-h.Vaddr < h.Filesz {
 			n := min(uint64(n), h.Filesz-(addr-h.Vaddr))
 			b, err := r.f.ReadAt("data", h.Off+addr-h.Vaddr, n)

@@ -19,7 +19,7 @@ import (
 // A linked adds an .sframe to a linked file, or writes it to a separate file.
 type linked struct {
 	*single
-	references func(refers func(first, last uint64)) error
+	references references
 	plan       func(size uint64) (*elfwrite.Layout, error)
 	first      *elfwrite.Layout // layout as if the new section were empty
 	dst        *os.File         // output created by begin, or nil

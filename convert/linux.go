@@ -93,8 +93,7 @@ func (l Linux) withoutRows(f *elffile.File) (func(pc uint64) bool, error) {
 
 // executableSegments returns the address ranges of the executable PT_LOAD segments.
 func executableSegments(f *elffile.File) (ranges []elffile.Span) {
-	for i := range f.Progs {
-		h := &f.Progs[i]
+	for _, h := range elffile.Each(f.Progs) {
 		if elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
 			ranges = append(ranges, elffile.Span{Begin: h.Vaddr, End: h.Vaddr + h.Memsz})
 		}
@@ -214,8 +213,7 @@ func refuseModule(f *elffile.File, s *sframe.Section) (string, error) {
 		return "", err
 	}
 	n := uint32(0)
-	for i := range f.Sections {
-		r := &f.Sections[i]
+	for _, r := range elffile.Each(f.Sections) {
 		if elf.SectionType(r.Type) != elf.SHT_RELA || int(r.Info) != at.Section {
 			continue
 		}

@@ -69,8 +69,7 @@ func doesNotReturn(b []byte, local bool) bool {
 
 // eachRelocated calls fn for each word that a relocation sets, with the index of the relocation's symbol in .dynsym.
 func eachRelocated(f *elffile.File, fn func(word uint64, symbol uint32)) error {
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for _, s := range elffile.Each(f.Sections) {
 		if elf.SectionType(s.Type) != elf.SHT_RELA || !s.Alloc() {
 			continue
 		}

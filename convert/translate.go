@@ -23,8 +23,8 @@ type translation struct {
 	section []byte           // encoded for the layout
 }
 
-// translate translates the CFI. The function references is that of padding.
-func (s *single) translate(reach translate.Reach, references func(func(first, last uint64)) error) (*translation, error) {
+// translate translates the CFI.
+func (s *single) translate(reach translate.Reach, all references) (*translation, error) {
 	opt := &s.opt
 	_, abi, err := arch.Find(s.table.Machine, s.table.Order)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *single) translate(reach translate.Reach, references func(func(first, la
 	}
 	t := &translation{abi: abi}
 	topt := translate.Options{
-		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: s.stubs, Padding: s.padding(references),
+		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: s.stubs, Padding: s.padding(all),
 		Moves: s.f.Moves, Budget: s.f.Budget(), Plain: opt.Linux.inKernel(), NoPCMask: opt.NoPCMask, Code: s.code,
 	}
 	if topt.Outside, err = opt.Linux.withoutRows(s.f); err != nil {
@@ -111,13 +111,15 @@ func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt transla
 	return builders, nil
 }
 
-// padding returns the sizes of the padding after functions, or nil if there is none. It searches only once; references
-// calls a function for each reference to code.
-func (s *single) padding(references func(func(first, last uint64)) error) []uint8 {
+// A references calls a function for each reference to code, like elfwrite.References.
+type references func(refers func(first, last uint64)) error
+
+// padding returns the sizes of the padding after functions, or nil if there is none. It searches only once.
+func (s *single) padding(all references) []uint8 {
 	if s.gaps == nil {
 		return s.pads
 	}
-	if references(s.gaps.Refer) == nil { // otherwise references to the padding are unknown
+	if all(s.gaps.Refer) == nil { // otherwise references to the padding are unknown
 		s.pads = s.gaps.Sizes(s.opt.workers(s.table, s.f.Size))
 	}
 	s.gaps = nil

@@ -13,13 +13,13 @@ const noteBuildID = 3
 func (f *File) BuildID() (id []byte, in *elf.Section64, err error) {
 	var all []elf.Section64
 	var names []string
-	for i := range f.Sections {
-		if s := &f.Sections[i]; elf.SectionType(s.Type) == elf.SHT_NOTE {
+	for _, s := range Each(f.Sections) {
+		if elf.SectionType(s.Type) == elf.SHT_NOTE {
 			all, names = append(all, s.Section64), append(names, "section "+s.Name)
 		}
 	}
-	for i := range f.Progs {
-		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_NOTE && len(f.Sections) == 0 {
+	for _, h := range Each(f.Progs) {
+		if elf.ProgType(h.Type) == elf.PT_NOTE && len(f.Sections) == 0 {
 			names = append(names, "PT_NOTE")
 			all = append(all, elf.Section64{Type: uint32(elf.SHT_NOTE), Flags: uint64(elf.SHF_ALLOC),
 				Addr: h.Vaddr, Off: h.Off, Size: h.Filesz, Addralign: h.Align})

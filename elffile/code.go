@@ -3,6 +3,7 @@ package elffile
 import (
 	"cmp"
 	"debug/elf"
+	"iter"
 	"math"
 	"slices"
 )
@@ -21,6 +22,17 @@ func (s Span) Overlaps(t Span) bool { return s.Begin < t.End && t.Begin < s.End 
 
 // Contains reports whether t is within s.
 func (s Span) Contains(t Span) bool { return s.Begin <= t.Begin && t.End <= s.End }
+
+// Each returns an iterator over pointers to the elements of a list of headers.
+func Each[T any](headers []T) iter.Seq2[int, *T] {
+	return func(yield func(int, *T) bool) {
+		for i := range headers {
+			if !yield(i, &headers[i]) {
+				return
+			}
+		}
+	}
+}
 
 // A CodeRange is a code section or, in a file without section headers, an executable segment.
 type CodeRange struct {
@@ -47,8 +59,7 @@ func (f *File) Code() []CodeRange {
 			all = append(all, CodeRange{Span{addr, addr + size}, name, off, filesz})
 		}
 	}
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for _, s := range Each(f.Sections) {
 		switch {
 		case !isCode(s):
 		case s.HasBytes():
@@ -57,8 +68,7 @@ func (f *File) Code() []CodeRange {
 			add(s.Name, s.Base, s.Size, s.Off, 0)
 		}
 	}
-	for i := range f.Progs {
-		h := &f.Progs[i]
+	for _, h := range Each(f.Progs) {
 		if len(f.Sections) == 0 && elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
 			add("PT_LOAD", h.Vaddr, h.Memsz, h.Off, h.Filesz)
 		}

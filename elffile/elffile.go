@@ -331,8 +331,7 @@ func (f *File) readSectionNames(table *Section) error {
 	all := string(names) // section names are substrings that share its memory
 	most := meanName*uint64(len(f.Sections)) + 2*table.Size
 	left := most
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for i, s := range Each(f.Sections) {
 		if uint64(s.Section64.Name) < table.Size {
 			rest := names[s.Section64.Name:]
 			if end := bytes.IndexByte(rest[:min(len(rest), maxSectionName)], 0); end >= 0 {

@@ -38,8 +38,7 @@ func (f *File) assignBases() error {
 		func(s *Section) bool { return s.Flags&uint64(elf.SHF_EXECINSTR) != 0 },
 		func(s *Section) bool { return s.Name == ".eh_frame" },
 	} {
-		for i := range f.Sections {
-			s := &f.Sections[i]
+		for i, s := range Each(f.Sections) {
 			if !s.Alloc() || !s.HasBytes() || s.Base != 0 || !wanted(s) {
 				continue
 			}
@@ -64,8 +63,7 @@ func (f *File) assignBases() error {
 // the same order. Sections of a debug file may be SHT_NOBITS.
 func (f *File) TakeBases(object []Section) {
 	f.based = nil
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for i, s := range Each(f.Sections) {
 		s.Base = 0
 		if s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && len(object) > 0 {
 			if s.Base, object = object[0].Base, object[1:]; s.Base > 0 {
@@ -117,8 +115,7 @@ func (f *File) findRelocations() error {
 	}
 	f.relas = make(map[*Section][]int)
 	var total uint64
-	for i := range f.Sections {
-		r := &f.Sections[i]
+	for i, r := range Each(f.Sections) {
 		if t := elf.SectionType(r.Type); t != elf.SHT_RELA && t != elf.SHT_REL && t != shtCREL ||
 			uint64(r.Info) >= uint64(len(f.Sections)) {
 			continue

@@ -26,8 +26,7 @@ func (f *File) SymbolIndexes(table int) int {
 // Symbols calls fn for each symbol in the tables of type t (SHT_SYMTAB or SHT_DYNSYM), with the table's section.
 func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym Symbol)) error {
 	var total uint64
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for i, s := range Each(f.Sections) {
 		if elf.SectionType(s.Type) != t {
 			continue
 		}

@@ -4,7 +4,7 @@ import "slices"
 
 // A Window reads code or data by address, with read-ahead.
 type Window struct {
-	Size   uint64                              // of one read in bytes; 0 means 64 KiB, which fit in the processor's cache
+	Size   uint64                              // of one read in bytes; 0 means 64 KiB, which fit in the cache
 	Cost   int64                               // budget cost per byte read
 	Offset func(addr, n uint64) (uint64, bool) // file offset of n bytes; nil means File.CodeOffset
 
@@ -40,8 +40,8 @@ func (w *Window) Read(f *File, addr, n uint64) []byte {
 	return w.Data[:n]
 }
 
-// CodeOffset returns the file offset of the n bytes at an address; in objects, see Section.Base. It reports false if they
-// are not in a single PT_LOAD or section.
+// CodeOffset returns the file offset of the n bytes at an address; in objects, see Section.Base. It reports false if
+// they are not in a single PT_LOAD or section.
 func (f *File) CodeOffset(addr, n uint64) (uint64, bool) {
 	if !f.IsObject() {
 		return f.FileOffset(addr, n)

@@ -71,8 +71,7 @@ func (r *references) toCode(f *elffile.File) error {
 			return err
 		}
 	}
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for _, s := range elffile.Each(f.Sections) {
 		if s.HasBytes() && slices.Contains(pointerSections, s.Name) {
 			if err := r.markPointers(f, "section "+s.Name, s.Off, s.Size); err != nil {
 				return err

@@ -92,8 +92,7 @@ func (p *Program) headSpace() uint64 {
 			space = 0
 		}
 	}
-	for i := range p.f.Progs {
-		h := &p.f.Progs[i]
+	for _, h := range elffile.Each(p.f.Progs) {
 		if h.Filesz == 0 {
 			continue
 		}
@@ -102,8 +101,8 @@ func (p *Program) headSpace() uint64 {
 			space = 0
 		}
 	}
-	for i := range p.f.Sections {
-		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 {
+	for _, s := range elffile.Each(p.f.Sections) {
+		if s.HasBytes() && s.Size > 0 {
 			add(sectionSpan(s))
 		}
 	}
@@ -147,8 +146,7 @@ func (m *move) addPage(progs []elf.Prog64) []elf.Prog64 {
 	first := slices.IndexFunc(progs, func(h elf.Prog64) bool {
 		return elf.ProgType(h.Type) == elf.PT_LOAD && h.Off == front.shift+front.headOff
 	})
-	for i := range progs {
-		h := &progs[i]
+	for i, h := range elffile.Each(progs) {
 		switch t := elf.ProgType(h.Type); {
 		case t == elf.PT_LOAD && (front.shift > 0 || i == first):
 			h.Align = min(h.Align, p.page)

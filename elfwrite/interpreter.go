@@ -84,8 +84,7 @@ func (p *Program) interpreterSegment(t *table, size uint64) (*segment, error) {
 // lastSection returns the index of the section with the highest end address in a segment.
 func (p *Program) lastSection(h *elf.Prog64) int {
 	last, end := 0, uint64(0)
-	for i := range p.f.Sections {
-		s := &p.f.Sections[i]
+	for i, s := range elffile.Each(p.f.Sections) {
 		if !s.Alloc() || elf.SectionFlag(s.Flags)&elf.SHF_TLS != 0 || s.Addr < h.Vaddr || s.Addr >= h.Vaddr+h.Memsz {
 			continue
 		}

@@ -23,8 +23,7 @@ const (
 func loadAddrsOf(f *elffile.File) loadAddrs {
 	all, none := true, true
 	headers := f.Phoff + uint64(len(f.Progs))*elffile.ProgSize
-	for i := range f.Progs {
-		h := &f.Progs[i]
+	for _, h := range elffile.Each(f.Progs) {
 		none = none && h.Paddr == 0
 		// If a segment contains only headers, GNU ld sets its load address to the preceding page.
 		alone := h.Off == 0 && h.Filesz == h.Memsz && h.Filesz <= headers
@@ -49,8 +48,7 @@ func (p *Program) physicalAddr(s *segment) (uint64, error) {
 	}
 	var end uint64
 	var others []elffile.Span
-	for i := range p.f.Progs {
-		h := &p.f.Progs[i]
+	for i, h := range elffile.Each(p.f.Progs) {
 		if elf.ProgType(h.Type) != elf.PT_LOAD || h.Memsz == 0 || h == p.own {
 			continue
 		}
@@ -91,8 +89,8 @@ func (p *Program) loadAddr(addr uint64) uint64 {
 		return 0
 	}
 	var in elf.Prog64 // the segment that contains or precedes addr; it may still grow
-	for i := range p.f.Progs {
-		if h := &p.f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && h.Vaddr <= addr && h.Vaddr >= in.Vaddr {
+	for _, h := range elffile.Each(p.f.Progs) {
+		if elf.ProgType(h.Type) == elf.PT_LOAD && h.Vaddr <= addr && h.Vaddr >= in.Vaddr {
 			in = *h
 		}
 	}

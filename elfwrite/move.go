@@ -177,8 +177,7 @@ func (m *move) order() []int {
 	}
 	var out, head, tail []int
 	var last int
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for i, s := range elffile.Each(f.Sections) {
 		if s.Alloc() {
 			last = i
 		}
@@ -249,8 +248,7 @@ func (m *move) programHeaders(l *Layout) []elf.Prog64 {
 	if m.seg.filled.Memsz > 0 {
 		progs[lastLoad(progs)] = m.seg.filled.Prog64
 	}
-	for i := range progs {
-		h := &progs[i]
+	for _, h := range elffile.Each(progs) {
 		load := elf.ProgType(h.Type) == elf.PT_LOAD
 		if load && t.front == nil && p.head != nil && *h == *p.head && t.headEnd(t.end()) > fileSpan(h).End {
 			h.Filesz = t.headEnd(t.end()) - h.Off
@@ -283,8 +281,8 @@ func (m *move) programHeaders(l *Layout) []elf.Prog64 {
 		// Without section headers, only PT_NULLs show that the bytes after the table are free for another .sframe.
 		progs = append(progs, make([]elf.Prog64, max(0, len(p.f.Progs)-len(progs)))...)
 	}
-	for i := range progs {
-		if h := &progs[i]; elf.ProgType(h.Type) == elf.PT_PHDR {
+	for _, h := range elffile.Each(progs) {
+		if elf.ProgType(h.Type) == elf.PT_PHDR {
 			h.Filesz = uint64(len(progs)) * elffile.ProgSize
 			h.Memsz = h.Filesz
 		}

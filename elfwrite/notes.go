@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -107,15 +108,14 @@ func (p *Program) noteUnit(u *unit, progs []elf.Prog64) error {
 		return p.headerNotesIn(u, u.Span, u.align)
 	}
 	var parts []elffile.Span
-	for i := range p.f.Sections {
-		s := &p.f.Sections[i]
+	for _, s := range elffile.Each(p.f.Sections) {
 		if !s.HasBytes() || !sectionSpan(s).Overlaps(u.Span) {
 			continue
 		}
 		if elf.SectionType(s.Type) != elf.SHT_NOTE {
 			return fmt.Errorf("its PT_NOTE includes %s of type %v", s.Name, elf.SectionType(s.Type))
 		}
-		if isIdentifier(s.Name) {
+		if identifier.MatchString(s.Name) {
 			return fmt.Errorf("code can refer to section %s through linker-defined __start_ and __stop_ symbols",
 				s.Name)
 		}
@@ -158,8 +158,8 @@ func (p *Program) headerNotesIn(u *unit, s elffile.Span, align uint64) error {
 // byOffset returns the program headers of the given types, sorted by file offset.
 func byOffset(progs []elf.Prog64, types ...elf.ProgType) []*elf.Prog64 {
 	var all []*elf.Prog64
-	for i := range progs {
-		if h := &progs[i]; slices.Contains(types, elf.ProgType(h.Type)) {
+	for _, h := range elffile.Each(progs) {
+		if slices.Contains(types, elf.ProgType(h.Type)) {
 			all = append(all, h)
 		}
 	}
@@ -167,13 +167,5 @@ func byOffset(progs []elf.Prog64, types ...elf.ProgType) []*elf.Prog64 {
 	return all
 }
 
-// isIdentifier reports whether linkers define __start_ and __stop_ symbols for a section with this name.
-func isIdentifier(name string) bool {
-	for i := range len(name) {
-		c := name[i]
-		if letter := c == '_' || 'a' <= c|0x20 && c|0x20 <= 'z'; !letter && (i == 0 || c < '0' || c > '9') {
-			return false
-		}
-	}
-	return name != ""
-}
+// identifier matches section names for which linkers define __start_ and __stop_ symbols.
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)

@@ -141,8 +141,8 @@ func newObject(f *elffile.File, size uint64) (*object, error) {
 	if err := checkSections(f); err != nil {
 		return nil, err
 	}
-	for i := range f.Sections {
-		if s := &f.Sections[i]; s.HasBytes() && s.Off < elffile.HeaderSize && s.Size > 0 {
+	for i, s := range elffile.Each(f.Sections) {
+		if s.HasBytes() && s.Off < elffile.HeaderSize && s.Size > 0 {
 			return nil, fmt.Errorf("section %d (%s) at file offset %#x overlaps the ELF header", i, s.Name, s.Off)
 		}
 	}
@@ -172,8 +172,7 @@ func (p *object) findOld() error {
 			i, s.Name, elf.SectionFlag(s.Flags), elf.SHF_ALLOC)
 	}
 	p.section = i
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for i, s := range elffile.Each(f.Sections) {
 		if t := elf.SectionType(s.Type); t != elf.SHT_RELA && t != elf.SHT_REL || int(s.Info) != p.section {
 			continue
 		}
@@ -194,8 +193,8 @@ func (p *object) checkUnused(section int) error {
 	inUse := func(what string) error {
 		return fmt.Errorf("section %d (%s) cannot be removed: %s", section, f.Sections[section].Name, what)
 	}
-	for i := range f.Sections {
-		if s := &f.Sections[i]; !p.isOld(i) && int(s.Link) == section {
+	for i, s := range elffile.Each(f.Sections) {
+		if !p.isOld(i) && int(s.Link) == section {
 			return inUse(fmt.Sprintf("section %d (%s) refers to it", i, s.Name))
 		}
 	}
@@ -214,8 +213,7 @@ func (p *object) checkUnused(section int) error {
 		return inUse("a symbol refers to it")
 	}
 	symtab := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Section64 == table.Section64 })
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for i, s := range elffile.Each(f.Sections) {
 		if int(s.Link) != symtab || p.isOld(i) {
 			continue
 		}

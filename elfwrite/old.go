@@ -21,8 +21,7 @@ type SFrame struct {
 // section headers, there is only a segment. More than one section or segment is an error.
 func FindSFrame(f *elffile.File) (SFrame, error) {
 	segment := -1
-	for i := range f.Progs {
-		h := &f.Progs[i]
+	for i, h := range elffile.Each(f.Progs) {
 		if h.Type != sframe.PTGNUSFrame || h.Filesz == 0 {
 			continue
 		}

@@ -12,14 +12,14 @@ import (
 	"cfi2sframe/internal/testkit/must"
 )
 
-// TestIsIdentifier checks which names are valid in C after __start_ and __stop_.
-func TestIsIdentifier(t *testing.T) {
+// TestIdentifier checks which names are valid in C after __start_ and __stop_.
+func TestIdentifier(t *testing.T) {
 	for name, want := range map[string]bool{
 		"a": true, "z": true, "A": true, "Z": true, "_": true, "a0": true, "a9": true, "note_abi": true, "_0": true,
 		"": false, "0": false, "9a": false, ".note": false, "a.b": false, "a-b": false, "a/": false, "a:": false,
 		"@": false, "[": false, "`": false, "{": false,
 	} {
-		if got := isIdentifier(name); got != want {
+		if got := identifier.MatchString(name); got != want {
 			t.Errorf("%q: %t", name, got)
 		}
 	}

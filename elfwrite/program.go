@@ -67,8 +67,7 @@ func NewProgram(f *elffile.File, opt Options) (p *Program, err error) {
 		return nil, err
 	}
 	p.own, p.returned = p.ownSegment()
-	for i := range f.Progs {
-		h := &f.Progs[i]
+	for _, h := range elffile.Each(f.Progs) {
 		if elf.ProgType(h.Type) == elf.PT_LOAD && h != p.own {
 			p.loadEnd = max(p.loadEnd, min(h.Off+h.Filesz, f.Size)) // a segment without contents may have any offset
 			p.addrEnd = max(p.addrEnd, h.Vaddr+h.Memsz)
@@ -101,8 +100,7 @@ func (p *Program) checkTables() error {
 	if len(f.Sections) > 0 && f.Shstrndx == 0 {
 		return errors.New("no section name table (e_shstrndx is 0)")
 	}
-	for i := range f.Progs {
-		h := &f.Progs[i]
+	for i, h := range elffile.Each(f.Progs) {
 		if h.Filesz > 0 && (h.Off > f.Size || h.Filesz > f.Size-h.Off) {
 			return fmt.Errorf("program header %d: %d bytes at file offset %#x do not fit in the file of %d bytes",
 				i, h.Filesz, h.Off, f.Size)
@@ -165,8 +163,7 @@ func loadsOf(progs []elf.Prog64) []int {
 
 // checkSections rejects files with a section that does not fit in the file.
 func checkSections(f *elffile.File) error {
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for i, s := range elffile.Each(f.Sections) {
 		if s.HasBytes() && (s.Off > f.Size || s.Size > f.Size-s.Off) {
 			return fmt.Errorf("section %d (%s): %d bytes at file offset %#x do not fit in the file of %d bytes",
 				i, s.Name, s.Size, s.Off, f.Size)
@@ -183,14 +180,14 @@ func (p *Program) checkEnd() error {
 			table.Begin, p.loadEnd)
 	}
 	across := func(s elffile.Span) bool { return s.Begin < p.loadEnd && p.loadEnd < s.End }
-	for i := range p.f.Sections {
-		if s := &p.f.Sections[i]; s.HasBytes() && !p.isOld(i) && across(sectionSpan(s)) {
+	for i, s := range elffile.Each(p.f.Sections) {
+		if s.HasBytes() && !p.isOld(i) && across(sectionSpan(s)) {
 			return fmt.Errorf("section %d (%s) at file offset %#x, %d bytes, crosses %#x, "+
 				"where loaded bytes end", i, s.Name, s.Off, s.Size, p.loadEnd)
 		}
 	}
-	for i := range p.f.Progs {
-		if h := &p.f.Progs[i]; h.Type != sframe.PTGNUSFrame && across(fileSpan(h)) {
+	for i, h := range elffile.Each(p.f.Progs) {
+		if h.Type != sframe.PTGNUSFrame && across(fileSpan(h)) {
 			return fmt.Errorf("program header %d at file offset %#x, %d bytes, crosses %#x, "+
 				"where loaded bytes end", i, h.Off, h.Filesz, p.loadEnd)
 		}
@@ -240,8 +237,8 @@ func (p *Program) tailAlign(from uint64) uint64 {
 		return 1
 	}
 	align := uint64(sectionAlign)
-	for i := range p.f.Sections {
-		if s := &p.f.Sections[i]; s.HasBytes() && s.Off >= from {
+	for _, s := range elffile.Each(p.f.Sections) {
+		if s.HasBytes() && s.Off >= from {
 			align = max(align, min(elffile.ValidAlign(s.Addralign), p.page))
 		}
 	}
@@ -275,13 +272,12 @@ func (p *Program) next(off uint64) uint64 {
 	if p.head != nil && fileSpan(p.head).End > off {
 		n = fileSpan(p.head).End
 	}
-	for i := range p.f.Sections {
-		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 && s.Off+s.Size > off && !p.isOld(i) {
+	for i, s := range elffile.Each(p.f.Sections) {
+		if s.HasBytes() && s.Size > 0 && s.Off+s.Size > off && !p.isOld(i) {
 			n = min(n, max(s.Off, off))
 		}
 	}
-	for i := range p.f.Progs {
-		h := &p.f.Progs[i]
+	for _, h := range elffile.Each(p.f.Progs) {
 		if t := elf.ProgType(h.Type); t != elf.PT_PHDR && h.Type != sframe.PTGNUSFrame && h.Filesz > 0 &&
 			h.Off >= off && h != p.own {
 			n = min(n, h.Off)

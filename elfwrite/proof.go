@@ -44,8 +44,7 @@ func proofs(f *elffile.File) ([]proof, error) {
 	}
 	var tables, code []proof
 	missing := false
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for _, s := range elffile.Each(f.Sections) {
 		if !s.Alloc() || !s.HasBytes() || s.Size == 0 {
 			continue
 		}
@@ -147,8 +146,7 @@ func Belongs(d, f *elffile.File) error {
 // detached .sframe.
 func DebugOnly(f *elffile.File) bool {
 	code := false
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for _, s := range elffile.Each(f.Sections) {
 		switch {
 		case !s.Alloc() || s.Size == 0:
 		case !s.HasBytes():

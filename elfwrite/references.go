@@ -83,15 +83,13 @@ func (p *Program) parts() []elffile.Span {
 	for _, t := range p.tags {
 		located[t.value] = t.movable
 	}
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for _, s := range elffile.Each(f.Sections) {
 		if s.Alloc() && s.HasBytes() && s.Size > 0 &&
 			(elf.SectionType(s.Type) == elf.SHT_NOTE || located[s.Addr] || p.isInterp(sectionSpan(s))) {
 			add(s.Addr, s.Size)
 		}
 	}
-	for i := range f.Progs {
-		h := &f.Progs[i]
+	for _, h := range elffile.Each(f.Progs) {
 		switch elf.ProgType(h.Type) {
 		case elf.PT_NOTE, elf.PT_INTERP, elf.PT_GNU_PROPERTY:
 			add(h.Vaddr, h.Filesz)

@@ -110,8 +110,7 @@ func (l *Layout) names(name string, remove bool, removed func(section int) bool)
 	if !bytes.HasSuffix(shorter, []byte{0}) { // the name is also a suffix of another name
 		return names, 0, nil
 	}
-	for i := range l.f.Sections {
-		s := &l.f.Sections[i]
+	for i, s := range elffile.Each(l.f.Sections) {
 		if !removed(i) && (uint64(s.Section64.Name) >= uint64(len(shorter)) || s.Link == uint32(l.f.Shstrndx)) {
 			return names, 0, nil // a symbol may use the name
 		}
@@ -124,8 +123,7 @@ func (l *Layout) names(name string, remove bool, removed func(section int) bool)
 func (l *Layout) contentEnds(from uint64, removed func(section int) bool) (end, known uint64) {
 	f := l.f
 	end, known = from, max(from, oldHeaders(f).End)
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for i, s := range elffile.Each(f.Sections) {
 		if !s.HasBytes() {
 			continue
 		}
@@ -134,8 +132,8 @@ func (l *Layout) contentEnds(from uint64, removed func(section int) bool) (end, 
 			end = max(end, sectionSpan(s).End)
 		}
 	}
-	for i := range f.Progs {
-		if h := &f.Progs[i]; h.Filesz > 0 {
+	for _, h := range elffile.Each(f.Progs) {
+		if h.Filesz > 0 {
 			end, known = max(end, fileSpan(h).End), max(known, fileSpan(h).End)
 		}
 	}

@@ -41,8 +41,8 @@ func (t *table) isRemoval() bool { return t.added == 0 }
 // newTable returns a table with the headers of the old file, except those of the old .sframe.
 func (p *Program) newTable() *table {
 	t := &table{off: p.f.Phoff, tail: p.tail(), packing: packing{moved: p.returned}}
-	for i := range p.f.Progs {
-		if h := &p.f.Progs[i]; h != p.own && h.Type != sframe.PTGNUSFrame {
+	for _, h := range elffile.Each(p.f.Progs) {
+		if h != p.own && h.Type != sframe.PTGNUSFrame {
 			t.progs = append(t.progs, *h)
 		}
 	}

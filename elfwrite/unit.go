@@ -55,8 +55,7 @@ func (p *Program) contentsAt(off uint64) (elffile.Section, bool) {
 	if len(p.f.Sections) > 0 {
 		return elffile.Section{}, false
 	}
-	for i := range p.f.Progs {
-		h := &p.f.Progs[i]
+	for _, h := range elffile.Each(p.f.Progs) {
 		types := map[elf.ProgType]elf.SectionType{elf.PT_INTERP: elf.SHT_PROGBITS, elf.PT_NOTE: elf.SHT_NOTE}
 		if t, ok := types[elf.ProgType(h.Type)]; ok && h.Off == off && h.Filesz > 0 {
 			return elffile.Section{Name: elf.ProgType(h.Type).String(), Section64: elf.Section64{
@@ -125,8 +124,7 @@ func (p *Program) checkHeaders(u *unit, moves bool) error {
 			return fmt.Errorf("dynamic entry %d points into it", t.entry)
 		}
 	}
-	for i := range p.f.Progs {
-		h := &p.f.Progs[i]
+	for i, h := range elffile.Each(p.f.Progs) {
 		switch t := elf.ProgType(h.Type); t {
 		case elf.PT_LOAD, elf.PT_PHDR, elf.PT_NULL, elf.ProgType(sframe.PTGNUSFrame):
 		default:
@@ -135,8 +133,7 @@ func (p *Program) checkHeaders(u *unit, moves bool) error {
 			}
 		}
 	}
-	for i := range p.f.Sections {
-		s := &p.f.Sections[i]
+	for i, s := range elffile.Each(p.f.Sections) {
 		part := i == u.section || moves && u.Contains(sectionSpan(s))
 		if s.HasBytes() && s.Size > 0 && sectionSpan(s).Overlaps(u.Span) && !part {
 			return fmt.Errorf("section %d (%s) overlaps it", i, s.Name)

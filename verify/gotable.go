@@ -98,8 +98,7 @@ func findGo(t *cfi.Table, fn *cfi.Function, f *elffile.File) (*goTable, error) {
 		release, _, _ := strings.Cut(info.GoVersion, " ")
 		g.shrinks = version.Compare(release, "go1.26.0") < 0
 	}
-	for i := range f.Progs {
-		p := &f.Progs[i]
+	for _, p := range elffile.Each(f.Progs) {
 		skip := -p.Vaddr & 7
 		if elf.ProgType(p.Type) != elf.PT_LOAD || skip > p.Filesz {
 			continue

@@ -20,15 +20,13 @@ type codeRange struct{ begin, end uint64 }
 // codeRanges returns the ranges in address order. It returns none for objects, whose padding is not final.
 func codeRanges(f *elffile.File) []codeRange {
 	var all []codeRange
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for _, s := range elffile.Each(f.Sections) {
 		code := s.HasBytes() && s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && s.Size > 0
 		if code && !f.IsObject() && !slices.Contains(pltNames, s.Name) {
 			all = append(all, codeRange{s.Addr, s.Addr + s.Size})
 		}
 	}
-	for i := range f.Progs {
-		h := &f.Progs[i]
+	for _, h := range elffile.Each(f.Progs) {
 		if len(f.Sections) == 0 && elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
 			all = append(all, codeRange{h.Vaddr, h.Vaddr + h.Filesz})
 		}
@@ -39,8 +37,8 @@ func codeRanges(f *elffile.File) []codeRange {
 
 // sectionStarts returns the start addresses of sections in ascending order.
 func sectionStarts(f *elffile.File) (all []uint64) {
-	for i := range f.Sections {
-		if s := &f.Sections[i]; s.Alloc() && s.Size > 0 {
+	for _, s := range elffile.Each(f.Sections) {
+		if s.Alloc() && s.Size > 0 {
 			all = append(all, s.Addr)
 		}
 	}

@@ -108,8 +108,7 @@ type plt struct {
 func findPLTs(f *elffile.File) ([]plt, error) {
 	var plts []plt
 	room := uint64(maxPLT)
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for _, s := range elffile.Each(f.Sections) {
 		code := s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0
 		if !slices.Contains(pltNames, s.Name) || !code || s.Size == 0 || s.Size > room || len(plts) == maxPLTs {
 			continue

@@ -234,8 +234,8 @@ func codeEnd(t *cfi.Table, f *elffile.File) (end uint64) {
 	if n := t.Len(); n > 0 {
 		end = t.At(n - 1).End
 	}
-	for i := range f.Progs {
-		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
+	for _, h := range elffile.Each(f.Progs) {
+		if elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
 			end = max(end, h.Vaddr+h.Filesz)
 		}
 	}

@@ -79,8 +79,7 @@ type search struct {
 // given flags.
 func (s *search) words(flags elf.ProgFlag, fn func(word, addr uint64)) error {
 	f := s.file
-	for i := range f.Progs {
-		p := &f.Progs[i]
+	for _, p := range elffile.Each(f.Progs) {
 		if elf.ProgType(p.Type) != elf.PT_LOAD || elf.ProgFlag(p.Flags)&flags != flags {
 			continue
 		}

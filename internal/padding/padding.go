@@ -159,13 +159,13 @@ func allCode(f *elffile.File) []code {
 // section overlaps the section's end, there is no fill.
 func fill(all []code, f *elffile.File) {
 	var loaded, segments []elffile.Span // sections; segments without their zero-fill
-	for i := range f.Sections {
-		if s := &f.Sections[i]; s.Alloc() && s.Size > 0 {
+	for _, s := range elffile.Each(f.Sections) {
+		if s.Alloc() && s.Size > 0 {
 			loaded = append(loaded, elffile.Span{Begin: s.Addr, End: s.Addr + s.Size})
 		}
 	}
-	for i := range f.Progs {
-		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD {
+	for _, h := range elffile.Each(f.Progs) {
+		if elf.ProgType(h.Type) == elf.PT_LOAD {
 			segments = append(segments, elffile.Span{Begin: h.Vaddr, End: h.Vaddr + h.Filesz})
 		}
 	}

@@ -168,8 +168,7 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 // sections returns the PLT sections of f, which do not overlap.
 func sections(f *elffile.File) (all []*elffile.Section) {
 	room := uint64(maxSection)
-	for i := range f.Sections {
-		s := &f.Sections[i]
+	for _, s := range elffile.Each(f.Sections) {
 		if !sectionNames[s.Name] || !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 ||
 			s.Size > room || len(all) == maxSections {
 			continue
