@@ -49,12 +49,7 @@ func (s *single) attach(open Opener) error {
 	if err != nil {
 		return err
 	}
-	f, d := s.f, (*sframe.Section)(nil)
-	if dst == nil {
-		d, err = sframe.Decode(section, layout.Addr)
-	} else {
-		f, d, err = s.result(dst, layout.Size)
-	}
+	f, d, err := s.result(dst, layout, section)
 	if err != nil {
 		return err
 	}

@@ -141,38 +141,27 @@ func (s *single) output(layout *elfwrite.Layout, section []byte) (*os.File, erro
 	return dst, outfile.Plain(layout.Write(s.ctx, dst, s.src, section, nil))
 }
 
-// verify checks the new file or, in a dry run, calls dry. An object without a section is not checked.
-func (s *single) verify(dst *os.File, t *translation, dry func(*translation) error) (err error) {
-	switch {
-	case s.opt.NoVerify || dst != nil && len(t.section) == 0:
+// verify checks the result, unless an object gets no section.
+func (s *single) verify(dst *os.File, t *translation) error {
+	if s.opt.NoVerify || dst != nil && len(t.section) == 0 {
 		return nil
-	case dst == nil:
-		err = dry(t)
-	default:
-		err = s.reread(dst, t)
 	}
+	err := s.reread(dst, t)
 	s.facts.Verified = err == nil
 	return err
 }
 
-// checkAt compares the section, encoded for an address, with the CFI.
-func (s *single) checkAt(t *translation, section []byte, addr uint64) error {
-	d, err := sframe.Decode(section, addr)
-	if err != nil {
-		return err
-	}
-	return s.compare(s.f, d, t)
-}
-
 // reread decodes the section from the new file as its readers do, compares it with the CFI, and expects rows for
-// exactly the translated code.
+// exactly the translated code. In a dry run, dst is nil.
 func (s *single) reread(dst *os.File, t *translation) error {
-	f, d, err := s.result(dst, t.layout.Size)
+	f, d, err := s.result(dst, t.layout, t.section)
 	if err != nil {
 		return err
 	}
-	if why, err := s.opt.Linux.Refusal(f, d); why != "" || err != nil {
-		return cmp.Or(err, fmt.Errorf("%w: %s", ErrRefused, why))
+	if dst != nil {
+		if why, err := s.opt.Linux.Refusal(f, d); why != "" || err != nil {
+			return cmp.Or(err, fmt.Errorf("%w: %s", ErrRefused, why))
+		}
 	}
 	code := f
 	if s.detach {
@@ -181,15 +170,21 @@ func (s *single) reread(dst *os.File, t *translation) error {
 	return cmp.Or(s.compare(code, d, t), f.ReadError())
 }
 
-// result returns the new file and its section, of the given size.
-func (s *single) result(dst *os.File, size uint64) (f *elffile.File, d *sframe.Section, err error) {
+// result returns the new file and its section. In a dry run, it returns the old file and the section.
+func (s *single) result(dst *os.File, layout *elfwrite.Layout, section []byte) (
+	f *elffile.File, d *sframe.Section, err error,
+) {
+	if dst == nil {
+		d, err = sframe.Decode(section, layout.Addr)
+		return s.f, d, err
+	}
 	f, err = reopen(dst)
 	switch {
 	case err != nil:
 	case s.opt.Reserved != "":
 		d, err = readInto(f, s.opt.Reserved)
 	default:
-		d, err = readResult(f, size)
+		d, err = readResult(f, layout.Size)
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", unsound, err)

@@ -58,7 +58,7 @@ func (l *linked) add() error {
 	if err != nil {
 		return err
 	}
-	return l.verify(dst, t, func(t *translation) error { return l.checkAt(t, t.section, t.layout.Addr) })
+	return l.verify(dst, t)
 }
 
 // layOut finds the place of the section.

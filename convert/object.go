@@ -34,10 +34,13 @@ func (o *object) add() error {
 		return errNoRows // otherwise the old section is removed
 	}
 	dst, err := o.output(t.layout, t.section)
+	if dst == nil && err == nil {
+		t, err = o.assigned(t)
+	}
 	if err != nil {
 		return err
 	}
-	return o.verify(dst, t, o.check)
+	return o.verify(dst, t)
 }
 
 // layOut computes the layout of the new file and encodes the section. If there are no rows, it adds no section, because
@@ -78,14 +81,12 @@ func (o *object) objectType() elf.SectionType {
 	return elf.SHT_PROGBITS // binutils 2.44
 }
 
-// check compares the section, encoded for an assigned address, with the CFI.
-func (o *object) check(t *translation) error {
-	addr := o.table.At(0).Begin // all assigned addresses are within 2 GiB of the first
-	section, err := t.content.Encode(addr)
-	if err != nil {
-		return err
-	}
-	return o.checkAt(t, section, addr)
+// assigned returns the translation with a section for an assigned address. All of them are within 2 GiB of the first.
+func (o *object) assigned(t *translation) (_ *translation, err error) {
+	at := *t
+	at.layout = &elfwrite.Layout{Addr: o.table.At(0).Begin}
+	at.section, err = t.content.Encode(at.layout.Addr)
+	return &at, err
 }
 
 // unchanged reports whether a new .sframe would leave the object exactly as it is. If so, it checks the section.
@@ -107,5 +108,8 @@ func (o *object) unchanged(t *translation) (bool, error) {
 	if err != nil || !same {
 		return false, err
 	}
-	return true, o.check(t)
+	if t, err = o.assigned(t); err != nil {
+		return false, err
+	}
+	return true, o.reread(nil, t)
 }

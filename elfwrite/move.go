@@ -121,7 +121,7 @@ func (m *move) placeUnloaded(l *Layout) error {
 		}
 		gone := 0
 		if p.old != nil {
-			gone = p.old.section
+			gone = p.old.Section
 		}
 		l.setSections(m.order(), gone, func(i int) elf.Section64 {
 			switch {
@@ -225,10 +225,10 @@ func (p *Program) sameOrder(remove bool) []int {
 	switch {
 	case p.old == nil:
 		return append(out, newSection)
-	case remove && p.old.section == len(out)-1:
-		return out[:p.old.section]
+	case remove && p.old.Section == len(out)-1:
+		return out[:p.old.Section]
 	}
-	out[p.old.section] = newSection
+	out[p.old.Section] = newSection
 	return out
 }
 

@@ -41,9 +41,8 @@ func FindSFrame(f *elffile.File) (SFrame, error) {
 
 // old describes an existing .sframe.
 type old struct {
-	section      int // index of the section, or 0 in a file without section headers
-	segment      int // index of its PT_GNU_SFRAME, or -1
-	elffile.Span     // file offsets; empty if it has no contents
+	SFrame
+	elffile.Span // file offsets; empty if it has no contents
 	addr         uint64
 }
 
@@ -53,15 +52,15 @@ func findOld(f *elffile.File) (*old, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &old{section: at.Section, segment: at.Segment}
+	o := &old{SFrame: at}
 	switch {
-	case o.section > 0:
-		s := &f.Sections[o.section]
+	case o.Section > 0:
+		s := &f.Sections[o.Section]
 		if o.addr = s.Addr; s.HasBytes() {
 			o.Span = sectionSpan(s)
 		}
-	case o.segment >= 0 && len(f.Sections) == 0:
-		h := &f.Progs[o.segment]
+	case o.Segment >= 0 && len(f.Sections) == 0:
+		h := &f.Progs[o.Segment]
 		o.Span, o.addr = fileSpan(h), h.Vaddr
 	default: // ignore a PT_GNU_SFRAME without a section
 		return nil, nil
@@ -70,7 +69,7 @@ func findOld(f *elffile.File) (*old, error) {
 }
 
 // isOld reports whether a section is the old .sframe.
-func (p *Program) isOld(i int) bool { return p.old != nil && i > 0 && i == p.old.section }
+func (p *Program) isOld(i int) bool { return p.old != nil && i > 0 && i == p.old.Section }
 
 // checkOld rejects an .sframe that is malformed, or to which something refers.
 func (p *Program) checkOld() error {
@@ -86,7 +85,7 @@ func (p *Program) checkOld() error {
 		case f.Entry-o.addr < o.Size():
 			err = fmt.Errorf("it contains the entry point %#x", f.Entry)
 		default:
-			err = p.checkHeaders(&unit{Span: o.Span, addr: o.addr, section: o.section}, false)
+			err = p.checkHeaders(&unit{Span: o.Span, addr: o.addr, section: o.Section}, false)
 		}
 	}
 	if err != nil {
@@ -145,7 +144,7 @@ func (p *Program) ownSegment() (*elf.Prog64, []*unit) {
 // large enough and in a segment that the linker created.
 func (p *Program) inPlace(size uint64) *Layout {
 	f, o := p.f, p.old
-	if o == nil || p.own != nil || o.segment < 0 || o.Size() < size || o.addr%sectionAlign != 0 {
+	if o == nil || p.own != nil || o.Segment < 0 || o.Size() < size || o.addr%sectionAlign != 0 {
 		return nil
 	}
 	if !slices.ContainsFunc(f.Progs, func(h elf.Prog64) bool {
@@ -162,11 +161,11 @@ func (p *Program) inPlace(size uint64) *Layout {
 	}
 	l.zeros = []elffile.Span{o.Span}
 	l.progs = slices.Clone(f.Progs)
-	l.progs[o.segment] = l.programHeader(p.loadAddr(l.Addr))
+	l.progs[o.Segment] = l.programHeader(p.loadAddr(l.Addr))
 	if len(f.Sections) > 0 {
-		l.setSections(p.sameOrder(false), o.section, func(i int) elf.Section64 {
+		l.setSections(p.sameOrder(false), o.Section, func(i int) elf.Section64 {
 			if i == newSection {
-				return l.sectionHeader(f.Sections[o.section].Section64.Name)
+				return l.sectionHeader(f.Sections[o.Section].Section64.Name)
 			}
 			return f.Sections[i].Section64
 		})

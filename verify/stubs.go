@@ -192,7 +192,7 @@ func follow(plts []plt, decode func(b []byte, pc uint64) (effect, bool)) *follow
 	for len(w.work) > 0 {
 		i := w.work[len(w.work)-1]
 		w.work = w.work[:len(w.work)-1]
-		w.leave(i)
+		w.propagate(i)
 	}
 	return w
 }
@@ -268,8 +268,8 @@ func (w *follower) arrive(i int, d depth) {
 	w.work = append(w.work, i)
 }
 
-// leave records, for the successors of an instruction, the stack depth after it.
-func (w *follower) leave(i int) {
+// propagate records, for the successors of an instruction, the stack depth after it.
+func (w *follower) propagate(i int) {
 	in, d := &w.code[i], w.code[i].at
 	switch {
 	case in.ret && !d.lost && !d.called:
