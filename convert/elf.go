@@ -178,13 +178,8 @@ func (s *single) result(dst *os.File, layout *elfwrite.Layout, section []byte) (
 		d, err = sframe.Decode(section, layout.Addr)
 		return s.f, d, err
 	}
-	f, err = reopen(dst)
-	switch {
-	case err != nil:
-	case s.opt.Reserved != "":
-		d, err = readInto(f, s.opt.Reserved)
-	default:
-		d, err = readResult(f, layout.Size)
+	if f, err = reopen(dst); err == nil {
+		d, err = s.opt.readResult(f, layout.Size)
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", unsound, err)

@@ -388,12 +388,9 @@ func (r *codeReader) withoutPadding(refused []code.Refusal) []code.Refusal {
 	return slices.DeleteFunc(refused, func(x code.Refusal) bool { return x.Begin >= x.End })
 }
 
-// window is the size of one read in bytes.
-const window = 256 << 10
-
 // eachFunction calls f with the address and the code of each function. The functions must be sorted by address.
 func (r *codeReader) eachFunction(functions []elffile.Span, f func(addr uint64, code []byte)) error {
-	w := elffile.Window{Size: window}
+	var w elffile.Window
 	for _, fn := range functions {
 		if b := w.Read(r.f, fn.Begin, fn.Size()); b != nil {
 			f(fn.Begin, b)

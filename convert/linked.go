@@ -159,7 +159,7 @@ func (l *linked) output(t *translation) (*os.File, error) {
 // checkCurrent returns errCurrent and records the facts if the old .sframe is up to date: readers find
 // it, and its bytes are those that would be written. Otherwise it returns nil.
 func (l *linked) checkCurrent() error {
-	b, addr, err := l.opt.oldBytes(l.f)
+	b, addr, err := l.opt.sectionBytes(l.f)
 	if err != nil {
 		return nil
 	}
@@ -184,17 +184,4 @@ func (l *linked) checkCurrent() error {
 	l.note(t)
 	l.facts.Verified = true
 	return errCurrent
-}
-
-// oldBytes returns the contents of the old .sframe of a linked file, or all reserved bytes, and their address.
-func (o *Options) oldBytes(f *elffile.File) ([]byte, uint64, error) {
-	if o.Reserved != "" {
-		return intoBytes(f, o.Reserved)
-	}
-	h, err := sframeSegment(f)
-	if err != nil {
-		return nil, 0, err
-	}
-	b, err := f.ReadAt(sframe.SectionName, h.Off, h.Filesz)
-	return b, h.Vaddr, err
 }

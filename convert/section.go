@@ -195,22 +195,34 @@ func readObject(f *elffile.File, s *elffile.Section) (*sframe.Section, error) {
 }
 
 // readResult decodes the .sframe of a new file as a stack tracer does: through PT_GNU_SFRAME, in a loaded segment.
-func readResult(f *elffile.File, size uint64) (*sframe.Section, error) {
-	if f.IsObject() {
+func (o *Options) readResult(f *elffile.File, size uint64) (*sframe.Section, error) {
+	switch {
+	case f.IsObject():
 		return ReadSection(f)
+	case o.Reserved != "":
+		return readInto(f, o.Reserved)
+	}
+	b, addr, err := o.sectionBytes(f)
+	if err == nil && uint64(len(b)) != size {
+		err = fmt.Errorf("PT_GNU_SFRAME is %d bytes long, not %d", len(b), size)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decode(b, addr)
+}
+
+// sectionBytes returns the contents of the .sframe of a linked file, or all reserved bytes, and their address.
+func (o *Options) sectionBytes(f *elffile.File) ([]byte, uint64, error) {
+	if o.Reserved != "" {
+		return intoBytes(f, o.Reserved)
 	}
 	h, err := sframeSegment(f)
 	if err != nil {
-		return nil, err
-	}
-	if h.Filesz != size {
-		return nil, fmt.Errorf("PT_GNU_SFRAME is %d bytes long, not %d", h.Filesz, size)
+		return nil, 0, err
 	}
 	b, err := f.ReadAt(sframe.SectionName, h.Off, h.Filesz)
-	if err != nil {
-		return nil, err
-	}
-	return decode(b, h.Vaddr)
+	return b, h.Vaddr, err
 }
 
 // sframeSegment returns the PT_GNU_SFRAME of a linked file. It must be in a loaded segment, and agree with any section

@@ -7,7 +7,7 @@
 //
 // # Layout
 //
-// A layout is computed in steps. The result of each step is immutable: the old file (program), the space for the
+// A layout is computed in steps. The result of each step is immutable: the old file (Program), the space for the
 // program headers and the parts that move to make room (table), the new segment (segment), and the new position of each
 // part of the old file (move).
 //

@@ -90,7 +90,26 @@ func Plan(f *elffile.File, size uint64, opt Options) (*Layout, error) {
 // Plan returns the layout of the program with an .sframe of size bytes.
 func (p *Program) Plan(size uint64) (l *Layout, err error) {
 	defer readWhole(p.f, &l, &err)
-	return p.withSFrame(size)
+	if l := p.inPlace(size); l != nil {
+		return l, nil
+	}
+	if err := p.checkEnd(); err != nil {
+		return nil, err
+	}
+	t, err := p.extendTable()
+	if err != nil {
+		return nil, err
+	}
+	seg, err := p.newSegment(t, size)
+	if err != nil {
+		return nil, err
+	}
+	if p.isFar(seg) {
+		if near, s := p.nearTable(size); s != nil {
+			t, seg = near, s
+		}
+	}
+	return p.layout(t, seg)
 }
 
 // PlanRemoval returns the layout of f without its .sframe and without segments that contain nothing else. Pass an empty
@@ -115,30 +134,6 @@ func readWhole[T any](f *elffile.File, result **T, err *error) {
 	if failed := f.ReadError(); failed != nil {
 		*result, *err = nil, failed
 	}
-}
-
-// withSFrame returns the layout of the program with an .sframe of size bytes.
-func (p *Program) withSFrame(size uint64) (*Layout, error) {
-	if l := p.inPlace(size); l != nil {
-		return l, nil
-	}
-	if err := p.checkEnd(); err != nil {
-		return nil, err
-	}
-	t, err := p.extendTable()
-	if err != nil {
-		return nil, err
-	}
-	seg, err := p.newSegment(t, size)
-	if err != nil {
-		return nil, err
-	}
-	if p.isFar(seg) {
-		if near, s := p.nearTable(size); s != nil {
-			t, seg = near, s
-		}
-	}
-	return p.layout(t, seg)
 }
 
 // withoutSFrame returns the layout of the program without its .sframe.

@@ -21,9 +21,8 @@ type move struct {
 
 // layout returns the layout of the program with the table and the segment.
 func (p *Program) layout(t *table, seg *segment) (*Layout, error) {
-	m := &move{
-		p, t, seg, seg.End + (t.tail-seg.End)%p.tailAlign(t.tail), slices.Concat(t.kept, seg.moved),
-	}
+	m := &move{p: p, t: t, seg: seg, places: slices.Concat(t.kept, seg.moved)}
+	m.newTail = seg.End + (t.tail-seg.End)%p.tailAlign(t.tail)
 	l := &Layout{f: p.f, off: seg.off, Size: seg.size, phoff: t.off, StaleHeaders: t.front != nil}
 	if !t.isRemoval() {
 		l.Addr = seg.sframeAddr()
@@ -258,7 +257,7 @@ func (m *move) programHeaders(l *Layout) []elf.Prog64 {
 			continue
 		}
 		u := m.unitAt(fileSpan(h))
-		if load {
+		if load { // it contains units, and never moves as one
 			u = nil
 		}
 		if h.Off, h.Vaddr = m.position(u, h.Off, h.Vaddr, h.Filesz > 0); u != nil {
