@@ -226,6 +226,15 @@ func (in *a64) execute(s *frameFacts) (what string) {
 			n = -n
 		}
 		s.copy(in.reg(0), in.reg(5), n)
+	case w&0xff800000 == 0xd2800000 && w&31 != 31: // mov
+		to := in.reg(0)
+		s.clear(1 << to)
+		s.numbers |= 1 << to
+		s.number[to] = int64(w>>5&0xffff) << (w >> 21 & 3 * 16)
+	case w&0xffe0ffff == 0xcb2063ff && s.numbers>>in.reg(16)&1 != 0: // sub
+		s.copy(31, 31, -s.number[in.reg(16)])
+	case w&0xffe0ffff == 0x8b2063ff && s.numbers>>in.reg(16)&1 != 0: // add
+		s.copy(31, 31, s.number[in.reg(16)])
 	case w&0xffe0ffe0 == 0xaa0003e0 && w&31 != 31 && w>>16&31 != 31: // mov
 		s.copy(in.reg(0), in.reg(16), 0)
 	case w == 0xd503233f: // paciasp
@@ -241,6 +250,20 @@ func (in *a64) execute(s *frameFacts) (what string) {
 	}
 	s.discardBelowSP()
 	return what
+}
+
+// structure returns the number of bytes that ld1, st1 and others access.
+func (in *a64) structure() int64 {
+	w := in.word
+	if w>>24&1 == 0 { // whole registers
+		registers := [16]int64{0: 4, 2: 4, 4: 3, 6: 3, 7: 1, 8: 2, 10: 2}[w>>12&15]
+		return registers * 8 << (w >> 30 & 1) // 0: no instruction
+	}
+	size := w >> 14 & 3
+	if size == 3 || size == 2 && w>>10&1 != 0 { // ld1r; 8 bytes
+		size = 3
+	}
+	return int64(w>>13&1<<1|w>>21&1+1) << size
 }
 
 // access executes a load or store.
@@ -276,6 +299,8 @@ func (in *a64) access(s *frameFacts) (what string) {
 		base = -1
 	case w&0xbe000000 != 0x0c000000: // ldxr, stxr, atomic instructions
 		stores = true
+	default:
+		each = in.structure()
 	}
 	delta := disp
 	if after {
@@ -293,6 +318,8 @@ func (in *a64) access(s *frameFacts) (what string) {
 		disp += each
 	}
 	switch {
+	case base == 31 && w&0xbfbf0000 == 0x0c9f0000: // ld1 and others with whole registers
+		s.copy(31, 31, each)
 	case in.modifies() && base == 31 && registers == 2, in.modifies() && base == 31 && single:
 		s.copy(31, 31, delta)
 	case in.modifies():

@@ -23,7 +23,12 @@ var a64Words = map[string]uint32{
 	"swpa x0, x29, [x1]": 0xf8a0803d, "prfm #29, [x1]": 0xf980003d,
 	"mov x0, sp": 0x910003e0, "ldp x29, x30, [x0]": 0xa940781d, "add sp, sp, #32": 0x910083ff,
 	"mov x30, x9": 0xaa0903fe, "movz x30, #0": 0xd280001e, "blr x8": 0xd63f0100, "ldapur x0, [sp]": 0xd94003e0,
-	"stlur x0, [sp]": 0xd90003e0,
+	"stlur x0, [sp]":  0xd90003e0,
+	"movz x13, #4112": 0xd282020d, "movk x13, #1": 0xf280002d, "sub sp, sp, x13": 0xcb2d63ff,
+	"add sp, sp, x13": 0x8b2d63ff, "ld1 {v0.8b-v3.8b}, [sp], #32": 0x0cdf23e0, "sub sp, sp, #32": 0xd10083ff,
+	"st1 {v0.8b-v1.8b}, [sp]": 0x0c00a3e0, "st1 {v0.8b-v2.8b}, [sp]": 0x0c0063e0,
+	"st4 {v0.s-v3.s}[1], [sp]": 0x0d20b3e0,
+	"st3 {v0.d-v2.d}[1], [sp]": 0x4d00a7e0,
 }
 
 // TestA64Code checks rows that follow the Procedure Call Standard for the Arm 64-bit Architecture, and expects changed
@@ -89,6 +94,21 @@ func TestA64Code(t *testing.T) {
 		{"an atomic instruction writes FP", []string{"swpa x0, x29, [x1]", "ret"}, []cfi.InferredRow{entry}, false},
 		{"a prefetch", []string{"prfm #29, [x1]", "ret"}, []cfi.InferredRow{entry}, true},
 		{"call without a saved RA", []string{"bl 8", "ret", "ret"}, []cfi.InferredRow{entry}, false},
+	}
+	size := []string{"movz x13, #4112", "sub sp, sp, x13", "add sp, sp, x13", "ret"}
+	rows := []cfi.InferredRow{entry, row(8, sp, 4112, nil), row(12, sp, 0, nil)}
+	tests = append(tests, codeTest{"constant size", size, rows, true},
+		codeTest{"constant size that a call may change", slices.Insert(slices.Clone(size), 2, "blr x8"),
+			[]cfi.InferredRow{entry, row(8, sp, 4112, nil), row(16, sp, 0, nil)}, false},
+		codeTest{"changed size", slices.Insert(slices.Clone(size), 1, "movk x13, #1"),
+			[]cfi.InferredRow{entry, row(12, sp, 4112, nil), row(16, sp, 0, nil)}, false},
+		codeTest{"structures with SP", []string{"sub sp, sp, #32", "ld1 {v0.8b-v3.8b}, [sp], #32", "ret"},
+			[]cfi.InferredRow{entry, row(4, sp, 32, nil), row(8, sp, 0, nil)}, true})
+	for store, right := range map[string]bool{"st1 {v0.8b-v1.8b}, [sp]": true, "st1 {v0.8b-v2.8b}, [sp]": false,
+		"st4 {v0.s-v3.s}[1], [sp]": true, "st3 {v0.d-v2.d}[1], [sp]": false} {
+		tests = append(tests, codeTest{store, []string{"stp x29, x30, [sp, #-32]!", "sub sp, sp, #16", store,
+			"add sp, sp, #16", "ldp x29, x30, [sp], #32", "ret"}, []cfi.InferredRow{entry, row(4, sp, 32, saved),
+			row(8, sp, 48, saved), row(16, sp, 32, saved), row(20, sp, 0, nil)}, right})
 	}
 	for i := range uint32(29) {
 		move, ret := fmt.Sprintf("mov x%d, x30", i), fmt.Sprintf("ret x%d", i)
@@ -185,7 +205,7 @@ func TestA64Written(t *testing.T) {
 				want |= 1 << reg
 			}
 		}
-		add(in.Op >= insn.Move && in.Op <= insn.Short, in.Reg)
+		add(in.Op >= insn.Move && in.Op <= insn.Byte, in.Reg)
 		add(in.Op == insn.Load, in.Pair)
 		add(in.Mem.Step != 0, in.Mem.Base)
 		add(in.Op == insn.Call || in.Op == insn.CallReg || in.Op == insn.Sign, 30)
@@ -233,7 +253,7 @@ func TestA64Written(t *testing.T) {
 }
 
 // checkMemory executes a load or store with base SP, and checks its effect on SP and on saved values against another
-// decoder. The check assumes that exclusive and atomic instructions and those for structures store up to 64 bytes.
+// decoder. The check assumes that exclusive and atomic instructions store up to 64 bytes.
 func checkMemory(t *testing.T, machine *a64, in *insn.Inst) {
 	const sp = -0x20000
 	size, exact := int64(in.Stores), machine.isPair() || machine.isSingle() && machine.word&0x1200c00 != 0x200000

@@ -119,6 +119,8 @@ type frameFacts struct {
 	word    stackWord
 	kept    uint32 // callee-saved registers with their values at function entry
 	stored  uint32 // callee-saved registers whose values at function entry are in their homes
+	numbers uint32 // registers that contain known numbers
+	number  [32]int64
 }
 
 // A stackWord holds what is known about a word that points to a location, and whose own location is unknown: where code
@@ -214,7 +216,7 @@ type savedValue struct {
 // reduce discards everything except the facts in a row.
 func (s *frameFacts) reduce(r *cfi.InferredRow) {
 	reg := s.registers[r.Reg]
-	s.known, s.signed, s.word.regs = 1<<reg, r.Signed, 0
+	s.known, s.signed, s.word.regs, s.numbers = 1<<reg, r.Signed, 0, 0
 	s.callers, s.back = savedValue{slot: int64(r.FP)}, savedValue{slot: int64(r.RA)}
 	s.off[reg] = -int64(r.Offset)
 	if r.FP == 0 && !r.Lost {
@@ -257,6 +259,7 @@ func (s *frameFacts) clear(mask uint32) {
 	s.callers.regs &^= mask
 	s.back.regs &^= mask
 	s.kept &^= mask
+	s.numbers &^= mask
 }
 
 // copy copies the facts about a register to another register, whose value is larger by delta.
