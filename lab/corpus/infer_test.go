@@ -43,6 +43,7 @@ func TestFlaws(t *testing.T) {
 	const late = "CFA is rsp+48 according to CFI, but rsp+40 according to the instructions"
 	const later = "CFA is rsp+48 according to CFI, but rsp+56 according to the instructions"
 	const early = "CFA is sp+0 according to CFI, but sp+48 according to the instructions"
+	const wrapper = "RA is undefined according to CFI, but in x30 according to the instructions"
 	for _, tt := range []struct {
 		code, what string
 		want       bool
@@ -52,6 +53,8 @@ func TestFlaws(t *testing.T) {
 		{"83ec084c39ff74", late, false}, {"0041545b5c5d5e", later, true}, {"0041545b5c5d5e", late, false},
 		{"74244041545b5c5d5e", later, true}, {"006a0841545b5c5d5e", later, true}, {"7424404154", late, false},
 		{"c300d1fd7b02a9fd830091a90700d163", early, true}, {"c300d1fd7b02a9e00307aaa90700d163", early, false},
+		{"a2f6975f2403d5da0d00141f2003d55f", wrapper, true}, {"a2f6975f2403d5da0d00941f2003d55f", wrapper, false},
+		{"a2f697bf2303d5da0d00141f2003d55f", wrapper, false},
 		{"83c408", "FP is in rbp according to CFI, but at CFA-16 according to the instructions", false},
 		{"909090", "RA is at CFA-8 according to CFI, but undefined according to the instructions", true},
 	} {
