@@ -94,8 +94,8 @@ type flow struct {
 	stops     map[uint64]bool       // calls that do not return
 	questions []uint64              // calls that may not return, because the code after them contradicts them
 
-	sites     []int64 // numbers, indexed by value.site
-	siteIndex map[int64]uint16
+	sites     []place // indexed by value.site
+	siteIndex map[place]uint16
 	sets      [][]uint64 // of all functions: sorted sets of code addresses, indexed by value.site
 	setIndex  map[string]uint16
 
@@ -105,10 +105,11 @@ type flow struct {
 	pc       uint64    // its address
 	last     uint64    // address of the last call, if only padding follows it
 	after    uint64    // address after that call
+	compared insn.Inst // the comparison that the flags are from, or another instruction
 }
 
 func newFlow(f *finder) *flow {
-	return &flow{finder: f, index: map[uint64]int{}, siteIndex: map[int64]uint16{}, setIndex: map[string]uint16{}}
+	return &flow{finder: f, index: map[uint64]int{}, siteIndex: map[place]uint16{}, setIndex: map[string]uint16{}}
 }
 
 const (
@@ -395,7 +396,7 @@ func (w *flow) walk(i int, v visitor) {
 	first := b.pc
 	s, in, ok := &w.state, &w.inst, false
 	s.copyFrom(&b.in)
-	w.last = 0
+	w.last, w.compared = 0, insn.Inst{}
 	for pc := first; ; {
 		m := w.mark(pc)
 		if pc != first && (m == nil || *m&(leads|function) != 0 || pc-first > maxBlock-256) {
@@ -436,7 +437,7 @@ func (w *flow) walk(i int, v visitor) {
 		switch in.Op {
 		case insn.Branch:
 			if s.clobber(in.Writes); !w.skipsLock(in, next) {
-				v.to(in.Target)
+				w.branch(in, v)
 			}
 		case insn.Jump:
 			v.to(in.Target)
@@ -480,8 +481,49 @@ func (w *flow) walk(i int, v visitor) {
 		if in.Op.Leaves() {
 			return
 		}
+		w.compare(in)
 		pc = next
 	}
+}
+
+// compare notes a comparison of a register, and forgets it if the flags or the register change.
+func (w *flow) compare(in *insn.Inst) {
+	c := &w.compared
+	switch {
+	case in.Op == insn.Compare:
+		*c = *in
+	case c.Op != insn.Compare:
+	case in.Flags, in.Op.Calls(), in.Reg == c.Src, in.Pair == c.Src, in.Writes>>c.Src&1 != 0,
+		in.Mem.Step != 0 && in.Mem.Base == c.Src:
+		c.Op = insn.Other
+	}
+}
+
+// branch follows a branch. The flags may bound a register.
+func (w *flow) branch(in *insn.Inst, v visitor) {
+	c := &w.compared
+	if c.Op != insn.Compare || in.Imm == 0 {
+		v.to(in.Target)
+		return
+	}
+	r := &w.state.reg[c.Src]
+	old, bounded := *r, *r
+	limit := c.Imm
+	if in.Imm == insn.Lower || in.Imm == insn.HigherOrSame {
+		limit--
+	}
+	free := old.kind == unknown || old.kind == entryValue && w.machine.scratch>>old.reg&1 != 0
+	if limit >= 0 && (free || old.kind == atMost && int64(old.off) > limit) {
+		bounded = value{kind: atMost, off: int32(limit)}
+	}
+	if in.Imm == insn.Lower || in.Imm == insn.LowerOrSame {
+		*r = bounded
+		v.to(in.Target)
+		*r = old
+		return
+	}
+	v.to(in.Target)
+	*r = bounded
 }
 
 // goesOnAfterBreakpoint reports whether code follows a breakpoint, rather than padding or a function.
@@ -522,7 +564,11 @@ func (w *flow) followIndirect(pc uint64, in *insn.Inst, v visitor) {
 			t.targets = set
 		case to.kind == target, to.kind == entry && to.reg == 8:
 			t.targets, t.first = w.targets(pc, to)
+			t.computed = len(t.targets) == 0 && to.reg&multiplied != 0
 		}
+	case to != t.value && w.extends(to, t.value):
+		t.value = to
+		t.targets, t.first = w.targets(pc, to)
 	case to != t.value:
 		t.targets = nil
 	}

@@ -124,7 +124,8 @@ func (f *finder) reach(pc uint64, in *insn.Inst, ok bool) {
 		}
 		rest[i] = b | inside
 	}
-	none := in.Op == insn.Nop || in.Op == insn.Other && in.Writes == 0 && in.Stores == 0 && in.Mem.Step == 0
+	idle := in.Writes == 0 && in.Stores == 0 && in.Mem.Step == 0 && !in.Flags
+	none := in.Op == insn.Nop || in.Op == insn.Other && idle
 	if none && *m&overlap == 0 {
 		*m |= plain
 	}

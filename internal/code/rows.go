@@ -95,6 +95,12 @@ func (x *judgment) conclude() {
 	if x.computed { // what follows may be labels of this function
 		b.labels = nil
 	}
+	for _, t := range x.tables {
+		if t.value.reg&multiplied != 0 && t.value.kind == target {
+			base := uint64(x.flow.sites[t.value.site].at)
+			b.labels = slices.DeleteFunc(b.labels, func(pc uint64) bool { return pc == base })
+		}
+	}
 	if b.odd == 0 {
 		x.doubt()
 		b.stops = slices.Sorted(maps.Keys(x.stops))
@@ -203,7 +209,9 @@ func (x *judgment) each(pc uint64, in *insn.Inst) {
 			x.starts = append(x.starts, pc)
 		}
 		saved := v.kind == entryValue && x.machine.convention.lost>>v.reg&1 == 0
-		x.saves = x.saves || saved && in.Op == insn.Push || v == x.machine.back
+		x.saves = x.saves || saved && in.Op == insn.Push || v == x.machine.back || x.savesFrame(in)
+	case insn.Sign:
+		x.saves = x.saves || in.Imm != 0 && s.isEntry()
 	case insn.Address:
 		if a := s.address(&in.Mem); a.kind == constant && x.isCode(uint64(int64(a.off))) {
 			x.body.labels = append(x.body.labels, uint64(int64(a.off)))
@@ -211,16 +219,39 @@ func (x *judgment) each(pc uint64, in *insn.Inst) {
 	}
 }
 
+// savesFrame reports whether an instruction stores the caller's FP and the return address next to each other.
+func (x *judgment) savesFrame(in *insn.Inst) bool {
+	m, s := x.machine, &x.state
+	return m.ra != insn.None && in.Src == m.fp && in.Pair == m.ra && x.keepsFP() && s.reg[m.ra] == m.back
+}
+
 // suspect notes a call that padding follows, up to an address at which a function could start. The call does not return
 // if nothing else leads there, and may not return if the code there is odd.
 func (x *judgment) suspect(pc, next uint64) {
 	switch at := x.skipPadding(next, math.MaxUint64); {
-	case at%16 != 0 || x.stops[pc]:
+	case at%16 != 0 || x.stops[pc] || at > next && x.restoresRA(at):
 	case at > next && !x.hasMarks(at, leads): // compilers align only functions, and labels to which jumps lead
 		x.questions = append(x.questions, pc)
 	case at > next || x.hasMarks(at, enters):
 		x.suspects = append(x.suspects, pc)
 	}
+}
+
+// restoresRA reports whether code loads the return address before it saves it, as only the end of a function does.
+func (x *judgment) restoresRA(pc uint64) bool {
+	const most = 16 // instructions
+	m := x.machine
+	for range most {
+		in, ok := x.decodeAt(pc)
+		switch holds := in.Reg == m.ra || in.Pair == m.ra; {
+		case !ok || m.ra == insn.None || in.Op.Leaves() || in.Op.Calls() || in.Op == insn.Store || in.Op == insn.Sign:
+			return false
+		case in.Op == insn.Load && in.Mem.Base == m.sp && holds:
+			return true
+		}
+		pc += uint64(in.Size)
+	}
+	return false
 }
 
 // align notes whether SP is a multiple of 16 at a call.

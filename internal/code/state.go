@@ -12,8 +12,8 @@ import (
 // A value is what is known about the 64-bit contents of a register or stack slot.
 type value struct {
 	kind kind
-	reg  uint8  // for entryValue: register; for entry and target: bytes per table entry, or the constant backward
-	site uint16 // for aligned and target: index in sites; for label: index in sets
+	reg  uint8  // for entryValue: register; for entry and target: bytes per table entry, plus the constants below
+	site uint16 // for aligned and target: index in sites; for label: in sets; for entry: number of entries, or 0
 	off  int32
 }
 
@@ -29,13 +29,20 @@ const (
 	target          // an entry of the table at off, plus the number with index site
 	label           // an address in the set with index site
 	computed        // the address of code, plus an unknown number
+	atMost          // a number from 0 to off
 )
 
 // signed is the value of field off for a signed return address.
 const signed = 1
 
-// backward is the value of field reg for 2-byte table entries that are subtracted from a number.
-const backward = 1
+// Properties of table entries.
+const (
+	backward   = 1 << (iota + 4) // subtracted from a number
+	negative                     // sign-extended
+	multiplied                   // the number of an instruction
+
+	entrySize = 1<<4 - 1
+)
 
 // onStack reports whether the value is an address in the frame.
 func (v value) onStack() bool { return v.kind == frame || v.kind == aligned }
@@ -111,8 +118,12 @@ func (w *flow) meet(s, t *state) (changed bool) {
 // maxLabels bounds the number of addresses in a set.
 const maxLabels = 256
 
-// union returns what is known about a register that holds one of two values: a set of code addresses, or nothing.
+// union returns what is known about a register that holds one of two values: a set of code addresses, a bound, or
+// nothing.
 func (w *flow) union(x, y value) value {
+	if x.kind == atMost && y.kind == atMost {
+		return value{kind: atMost, off: max(x.off, y.off)}
+	}
 	a, b := w.set(x), w.set(y)
 	if a == nil || b == nil {
 		return value{}
@@ -182,7 +193,9 @@ func (s *state) forgetBelow(sp value) {
 func (s *state) forgetPopped() {
 	sp := s.reg[s.machine.sp]
 	s.slots = slices.DeleteFunc(s.slots, func(x slot) bool {
-		return x.at.isBelow(sp) && x.value.kind == entryValue && s.reg[x.value.reg] == x.value
+		v := x.value
+		v.off = s.reg[v.reg].off // the return address may be signed in one of them
+		return x.at.isBelow(sp) && v.kind == entryValue && s.reg[v.reg] == v
 	})
 }
 
@@ -296,7 +309,7 @@ func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
 		}
 	case insn.And:
 		if old := s.reg[to]; old.onStack() && in.Imm < 0 && in.Imm&-in.Imm == -in.Imm {
-			if site, ok := w.site(int64(pc)); ok {
+			if site, ok := w.site(place{at: int64(pc)}); ok {
 				v = value{kind: aligned, site: site}
 			}
 		}
@@ -313,6 +326,23 @@ func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
 		} else if m.Index != insn.None && m.Base != insn.None && w.set(s.reg[m.Base]) != nil {
 			v = value{kind: computed}
 		}
+	case insn.Multiple:
+		base, c := s.reg[in.Mem.Base], s.reg[in.Mem.Index]
+		size := int64(c.reg & entrySize)
+		switch {
+		case c.kind == entry && in.Imm >= size && (in.Mem.Scale == 4 || in.Mem.Scale == 1 && size == 4):
+			if v = w.sum(base, c); v.kind != target {
+				break
+			}
+			if in.Mem.Scale == 4 {
+				v.reg |= multiplied
+			}
+			if in.Imm == size {
+				v.reg |= negative
+			}
+		case w.set(base) != nil:
+			v = value{kind: computed}
+		}
 	case insn.Distance:
 		base, c := s.reg[in.Mem.Base], s.reg[in.Mem.Index]
 		switch {
@@ -320,7 +350,7 @@ func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
 			v = base.plus(-int64(c.off))
 		case c.kind == entry && c.reg == 2:
 			if v = w.sum(base, c); v.kind == target {
-				v.reg = backward
+				v.reg |= backward
 			}
 		}
 	case insn.Load:
@@ -332,9 +362,15 @@ func (w *flow) step(s *state, in *insn.Inst, pc uint64) {
 			s.reg[in.Pair] = s.load(second)
 		}
 	case insn.Extend:
+		if v = s.entry(&in.Mem, 4); v.kind == entry {
+			v.reg |= negative
+		}
+	case insn.Word:
 		v = s.entry(&in.Mem, 4)
 	case insn.Short:
 		v = s.entry(&in.Mem, 2)
+	case insn.Byte:
+		v = s.entry(&in.Mem, 1)
 	case insn.Store:
 		s.storeTo(&in.Mem, s.get(in.Src))
 		if second := s.address(&in.Mem).plus(wordSize); in.Pair != insn.None && second.onStack() {
@@ -389,13 +425,15 @@ func (w *flow) sum(x, y value) value {
 	case w.set(y) != nil && (x.kind == unknown || x.kind == entryValue || x.kind == computed):
 		return value{kind: computed}
 	case x.kind == entry:
-		site, ok := w.site(int64(y.off))
+		site, ok := w.site(place{int64(y.off), x.site})
 		if !ok {
 			return value{}
 		}
 		return value{kind: target, reg: x.reg, site: site, off: x.off}
 	case x.kind == target:
-		site, ok := w.site(w.sites[x.site] + int64(y.off))
+		p := w.sites[x.site]
+		p.at += int64(y.off)
+		site, ok := w.site(p)
 		if x.site = site; !ok {
 			return value{}
 		}
@@ -404,8 +442,14 @@ func (w *flow) sum(x, y value) value {
 	return x.plus(int64(y.off))
 }
 
-// site returns the index of a number in sites, and adds the number if necessary.
-func (w *flow) site(n int64) (uint16, bool) {
+// A place is the address of an instruction, or the number to which the entries of a jump table are relative.
+type place struct {
+	at      int64
+	entries uint16 // of the table, or 0 if unknown
+}
+
+// site returns the index of a place in sites, and adds the place if necessary.
+func (w *flow) site(n place) (uint16, bool) {
 	i, ok := w.siteIndex[n]
 	if !ok && len(w.sites) <= math.MaxUint16 {
 		i, ok = uint16(len(w.sites)), true
@@ -428,5 +472,9 @@ func (s *state) entry(m *insn.Mem, size uint8) value {
 	if at.kind != constant {
 		return value{}
 	}
-	return value{kind: entry, reg: size, off: at.off}
+	v := value{kind: entry, reg: size, off: at.off}
+	if i := s.reg[m.Index]; i.kind == atMost && i.off < maxEntries {
+		v.site = uint16(i.off) + 1
+	}
+	return v
 }

@@ -24,14 +24,17 @@ const (
 // targets reads the table for the jump at pc. The table ends at the first entry that is not a target, or at an address
 // to which code refers. Zero distances are not targets; they fill unused entries.
 func (w *flow) targets(pc uint64, v value) (out, first []uint64) {
-	size, base := int(v.reg), uint64(0)
-	if v.reg == backward {
-		size = 2
-	}
+	size, base := int(v.reg&entrySize), uint64(0)
 	if v.kind == target {
-		base = uint64(w.sites[v.site])
+		base = uint64(w.sites[v.site].at)
 	}
 	table := uint64(int64(v.off))
+	if v.reg&multiplied != 0 {
+		return w.multiples(table, base, v), nil
+	}
+	if size == 1 {
+		return nil, nil
+	}
 	b := w.Data(table, size*maxEntries)
 	end := len(b)
 	if i, _ := slices.BinarySearch(w.refs, table+1); i < len(w.refs) {
@@ -46,7 +49,7 @@ func (w *flow) targets(pc uint64, v value) (out, first []uint64) {
 			to = base + uint64(int32(binary.LittleEndian.Uint32(e)))
 		case 2:
 			to = base + uint64(binary.LittleEndian.Uint16(e))
-			if v.reg == backward {
+			if v.reg&backward != 0 {
 				to = 2*base - to
 			}
 		}
@@ -67,6 +70,38 @@ func (w *flow) targets(pc uint64, v value) (out, first []uint64) {
 		}
 	}
 	return sorted(out), first
+}
+
+// multiples reads a table of distances in instructions. The compiler knows the number of entries, and all are targets.
+func (w *flow) multiples(table, base uint64, v value) (out []uint64) {
+	size, n := int(v.reg&entrySize), int(w.sites[v.site].entries)
+	b := w.Data(table, size*n)
+	if len(b) < size*n || !w.isCode(base) {
+		return nil
+	}
+	for ; len(b) > 0; b = b[size:] {
+		var word [4]byte
+		copy(word[:], b[:size])
+		d := int64(binary.LittleEndian.Uint32(word[:]))
+		if unused := 64 - 8*size; v.reg&negative != 0 {
+			d = d << unused >> unused
+		}
+		to := base + uint64(4*d)
+		if w.never[to] || !w.isPlausible(to) {
+			return nil
+		}
+		out = append(out, to)
+	}
+	return sorted(out)
+}
+
+// extends reports whether two values are targets of the same table, of which v may have more entries.
+func (w *flow) extends(v, old value) bool {
+	if v.kind != target || old.kind != target || v.reg != old.reg || v.off != old.off {
+		return false
+	}
+	p, q := w.sites[v.site], w.sites[old.site]
+	return p.at == q.at && p.entries > q.entries && q.entries > 0
 }
 
 // excludesOthers excludes the first entries of tables that lead to other functions, if some entries do not and the

@@ -30,6 +30,7 @@ func DecodeAArch64(code []byte, pc uint64) (Inst, bool) {
 	}
 	d.word = binary.LittleEndian.Uint32(code)
 	ok := d.decode()
+	d.Flags = d.changesFlags()
 	return d.Inst, ok
 }
 
@@ -48,6 +49,21 @@ func (d *aarch64) decode() bool {
 	}
 	d.Op = Trap // udf
 	return d.word>>16 == 0
+}
+
+// changesFlags reports whether the instruction may change the flags.
+func (d *aarch64) changesFlags() bool {
+	w := d.word
+	bitwise := w&0x1f000000 == 0x0a000000 || w&0x1f800000 == 0x12000000
+	switch d.bits(25, 4) {
+	case 5, 8, 9, 13: // adds, ands, ccmp and others
+		return w>>29&1 != 0 && w&0x1f000000 != 0x10000000 && (!bitwise || w>>30&1 != 0)
+	case 10, 11:
+		return w>>24 == 0xd5 && w&0xfffff01f != 0xd503201f // msr and others, but no hints
+	case 7, 15:
+		return w&0xff203c07 == 0x1e202000 || w&0xff200c00 == 0x1e200400 // fcmp, fccmp
+	}
+	return false
 }
 
 // bits returns the n bits that start at bit low.
@@ -133,6 +149,10 @@ func (d *aarch64) immediate() bool {
 			d.Mem.Disp = -d.Mem.Disp
 		}
 		return true
+	case w&0x7f80001f == 0x7100001f: // cmp
+		d.Op, d.Src = Compare, d.reg(5)
+		d.Imm = int64(d.bits(10, 12)) << (12 * d.bits(22, 1))
+		return true
 	case w&0x1f800000 == 0x12000000: // and, orr and others with a bitmask immediate
 		size := bits.Len32(d.bits(22, 1)<<6|d.bits(10, 6)^0x3f) - 1
 		return size > 0 && d.bits(10, size) != 1<<size-1 && d.simple(immediateForms)
@@ -175,6 +195,7 @@ func (d *aarch64) register() bool {
 	to, n, m := d.reg(0), d.reg(5), d.reg(16)
 	plain := d.word&0xffe0fc00 == 0x8b000000 && n != zero && to != zero // 64-bit, without a shift
 	extended := d.word&0xffe0fc00 == 0x8b206000
+	shifted := d.word&0xffe0e000 == 0x8b000000 && n != zero && to != zero || d.word&0xffe0e000 == 0x8b206000
 	subtracts := d.word&0xffe0fc00 == 0xcb204000 || d.word&0xffe0fc00 == 0xcb206000
 	switch {
 	case m == zero:
@@ -184,7 +205,15 @@ func (d *aarch64) register() bool {
 	case plain, extended: // add
 		d.Op, d.Reg, d.Mem.Base, d.Mem.Index, d.Mem.Scale = Address, to, n, m, 1
 		return true
-	case d.word&0xffe00000 == 0x8b200000 && d.bits(10, 3) <= 4: // add with a part of m, or a multiple
+	case shifted && d.bits(10, 3) <= 4: // add with a multiple of m
+		d.Op, d.Reg, d.Imm, d.Mem.Base, d.Mem.Index = Multiple, to, 8, n, m
+		d.Mem.Scale = 1 << d.bits(10, 3)
+		return true
+	case d.word&0xffe08000 == 0x8b208000 && d.bits(10, 3) <= 4: // add with a part of m
+		d.Op, d.Reg, d.Imm, d.Mem.Base, d.Mem.Index = Multiple, to, 1<<d.bits(13, 2), n, m
+		d.Mem.Scale = 1 << d.bits(10, 3)
+		return true
+	case d.word&0xffe08000 == 0x8b200000 && d.bits(10, 3) <= 4:
 		d.Op, d.Reg, d.Mem.Base, d.Mem.Index = Address, to, n, m
 		return true
 	case subtracts: // sub
@@ -203,7 +232,9 @@ func (d *aarch64) flow() bool {
 	case w&0xfc000000 == 0x94000000: // bl
 		d.jump(Call, d.signed(0, 26))
 	case w&0xff000000 == 0x54000000, w&0x7e000000 == 0x34000000: // b.eq and others, bc.eq and others, cbz, cbnz
-		d.jump(Branch, d.signed(5, 19))
+		if d.jump(Branch, d.signed(5, 19)); w>>24 == 0x54 {
+			d.Imm = conditions[d.bits(0, 4)]
+		}
 	case w&0x7e000000 == 0x36000000: // tbz, tbnz
 		d.jump(Branch, d.signed(5, 14))
 	case w&0xffe0001f == 0xd4000001: // svc
@@ -239,6 +270,9 @@ func (d *aarch64) flow() bool {
 	}
 	return true
 }
+
+// conditions holds the conditions of b.hs, b.lo, b.hi and b.ls.
+var conditions = [16]int64{2: HigherOrSame, 3: Lower, 8: Higher, 9: LowerOrSame}
 
 func (d *aarch64) jump(o Op, words int64) { d.Op, d.Target = o, d.pc+uint64(4*words) }
 
@@ -308,8 +342,8 @@ func (d *aarch64) access(size, opc uint32) bool {
 		d.Stores = 1 << size
 	case opc == 1 && size == 3:
 		d.Op, d.Reg = Load, t
-	case opc == 1 && size == 1 && d.Mem.Index != None:
-		d.Op, d.Reg = Short, t
+	case opc == 1 && d.Mem.Index != None:
+		d.Op, d.Reg = [...]Op{Byte, Short, Word}[size], t
 	case opc == 2 && size == 2 && d.Mem.Index != None:
 		d.Op, d.Reg = Extend, t
 	default:

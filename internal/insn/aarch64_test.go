@@ -237,8 +237,15 @@ func address(s string) int64 {
 	return int64(u)
 }
 
+// setsFlags matches the names of instructions that change the flags.
+var setsFlags = regexp.MustCompile("^(adds|subs|ands|bics|cmp|cmn|tst|adcs|sbcs|negs|ngcs|ccmp|ccmn|fcmpe?|fccmpe?|" +
+	"rmif|setf8|setf16|subps|cmpp|cfinv|axflag|xaflag|msr)$")
+
 // compareOp compares the ops.
 func (in *a64) compareOp(got *Inst, pc uint64) error {
+	if setsFlags.MatchString(in.name) && !got.Flags {
+		return fmt.Errorf("%+v: flags", *got)
+	}
 	last := in.operands[len(in.operands)-1]
 	reg, size := general(in.operands[0])
 	second, third := Reg(None), Reg(None)
@@ -262,6 +269,10 @@ func (in *a64) compareOp(got *Inst, pc uint64) error {
 	case strings.HasPrefix(name, "b."), strings.HasPrefix(name, "bc."),
 		slices.Contains(strings.Fields("cbz cbnz tbz tbnz"), name):
 		target(Branch)
+		conditions := map[string]int64{"hs": HigherOrSame, "cs": HigherOrSame, "lo": Lower, "cc": Lower, "hi": Higher,
+			"ls": LowerOrSame}
+		_, condition, _ := strings.Cut(name, ".")
+		want.Imm = conditions[condition]
 	case name == "ret" && (reg == None || reg == linkRegister):
 		want.Op = Return
 	case name == "retaa":
@@ -304,8 +315,27 @@ func (in *a64) compareOp(got *Inst, pc uint64) error {
 		want.Op, want.Reg, want.Src = Move, reg, second
 	case size == 8 && name == "add" && third != None && second != None && reg != None && len(in.operands) == 3:
 		want.Op, want.Reg, want.Mem = Address, reg, Mem{Base: second, Index: third, Scale: 1}
+	case size == 8 && name == "add" && third != None && second != None && reg != None && got.Op == Multiple:
+		kind, shift, _ := strings.Cut(last, " ")
+		want.Op, want.Reg, want.Imm = Multiple, reg, 8
+		if size, ok := map[string]int64{"sxtb": 1, "sxth": 2, "sxtw": 4}[kind]; ok {
+			want.Imm = size
+		}
+		want.Mem = Mem{Base: second, Index: third, Scale: 1}
+		if shift != "" {
+			want.Mem.Scale = 1 << a64Number(shift)
+		}
 	case size == 8 && name == "add" && third != None && second != None && reg != None && got.Op == Address:
 		want.Op, want.Reg, want.Mem = Address, reg, Mem{Base: second, Index: third}
+	case name == "cmp" && got.Op == Compare:
+		want.Op, want.Src, want.Imm = Compare, second, a64Number(in.operands[1])
+		if want.Src = reg; last == "lsl #12" {
+			want.Imm <<= 12
+		}
+	case size == 4 && name == "ldr" && memory.Index != None:
+		want.Op, want.Reg, want.Mem = Word, reg, memory
+	case name == "ldrb" && memory.Index != None:
+		want.Op, want.Reg, want.Mem = Byte, reg, memory
 	case size == 8 && name == "sub" && third != None && second != None && got.Op == Distance:
 		want.Op, want.Reg, want.Mem = Distance, reg, Mem{Base: second, Index: third, Scale: 1}
 		if last != "uxtx" && last != "uxtw" && (reg != stackPointer && second != stackPointer || len(in.operands) > 3) {
@@ -330,7 +360,7 @@ func (in *a64) compareOp(got *Inst, pc uint64) error {
 		return nil
 	}
 	g := *got
-	g.Writes, g.Stores = 0, 0
+	g.Writes, g.Stores, g.Flags = 0, 0, false
 	if got.Op == Const || got.Op == Page {
 		g.Mem = want.Mem
 	}

@@ -1,6 +1,6 @@
 // Package insn decodes instructions as far as they affect a stack: their size, their effects on registers and on memory
-// that may be in the stack, and their effects on control flow. It does not decode mnemonics, other operands, vector
-// contents, or flags.
+// that may be in the stack, and their effects on control flow. It does not decode mnemonics, other operands, or vector
+// contents; of flags, only what bounds the indexes of aarch64's jump tables.
 //
 // An unknown instruction is reported as such; nothing is guessed.
 package insn
@@ -20,10 +20,14 @@ const (
 	Low                // the low byte of Reg = Imm
 	Page               // Reg = Imm, the start of a page
 	Address            // Reg = address of Mem
+	Multiple           // Reg = Base + Scale * Index of Mem, with only the low Imm bytes of Index, sign-extended
 	Distance           // Reg = Base - Index of Mem, possibly with only the low 32 bits of Index
 	Load               // Reg = Mem
 	Extend             // Reg = 4 bytes of Mem, sign-extended
+	Word               // Reg = 4 bytes of Mem, zero-extended
 	Short              // Reg = 2 bytes of Mem, zero-extended
+	Byte               // Reg = 1 byte of Mem, zero-extended
+	Compare            // set the flags as Src - Imm does (only on aarch64)
 	Store              // Mem = Src
 	Swap               // exchange Reg and Src
 	Push               // Src, or an unknown value if Src is None
@@ -32,7 +36,7 @@ const (
 	PopMem             // to Mem
 	Leave              // SP = FP; pop FP
 	Sign               // sign the return address with SP if Imm is 1, otherwise authenticate it
-	Branch             // to Target, or continue
+	Branch             // to Target, or continue; Imm is the condition, if it is one of those below
 	Jump               // to Target
 	JumpReg            // to Reg
 	JumpMem            // to the address in Mem
@@ -74,7 +78,16 @@ type Inst struct {
 	Pair   Reg    // of Load and Store: a second register, for the next 8 bytes of memory
 	Writes uint32 // bit set of other registers, whose new values are unknown
 	Stores int32  // number of bytes of Mem written by an op other than Store
+	Flags  bool   // may change the flags (only on aarch64)
 }
+
+// Conditions of branches, for unsigned numbers.
+const (
+	Lower = iota + 1
+	LowerOrSame
+	HigherOrSame
+	Higher
+)
 
 // A Mem is a memory operand, at Base + Index * Scale + Disp.
 type Mem struct {
