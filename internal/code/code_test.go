@@ -332,6 +332,8 @@ func TestFind(t *testing.T) {
 		{"call of the next instruction", "call 1f; 1: pop %rax; ret", "0-7: rsp+8, 5 rsp+16, 6 rsp+8"},
 		{"call of the function that follows", "push %rbx; call 1f; 1: mov %rdi,%rax; ret",
 			"0-6: rsp+8, 1 rsp+16; 6-10: rsp+8"},
+		{"data that looks like a call into a loop", "push %rbx; jz 3f; 2: nop; 1: dec %eax; jnz 2b; 3: pop %rbx; ret; " +
+			"g@: call 1b; ret", "0-4 unknown-stack; 4-8 unbalanced; 8-10 unknown-stack; 10-16: rsp+8"},
 		{"into an instruction", "jz 1f+1; 1: mov $0xc3c3c3c3,%eax; ret", "0-8 overlap"},
 		{"call into an instruction", "call 1f+1; 1: mov $0xc3c3c3c3,%eax; ret", "0-11 overlap"},
 		{"past a lock prefix", "push %rbx; jz 1f; lock; 1: cmpxchg %ecx,(%rdx); pop %rbx; ret",
@@ -353,7 +355,7 @@ func TestFind(t *testing.T) {
 		{"joined functions", "push %rbx; jmp 1f; f@: push %rbx; nop; 1: pop %rbx; ret",
 			"0-3: rsp+8, 1 rsp+16; 3-7: rsp+8, 4 rsp+16, 6 rsp+8"},
 		{"one of two joined functions is odd", "jz 2f; push %rbx; jmp 1f; f@: push %rbx; 2: jmp *%rax; 1: pop %rbx; " +
-			"ret", "0-5: rsp+8, 3 rsp+16; 5-8 unknown-stack; 8-10: rsp+16, 9 rsp+8"},
+			"ret", "0-5 unbalanced; 5-8 unknown-stack; 8-10 unbalanced"},
 
 		{"table of 8 bytes", "jmp *(data@-at@)(,%rax,8); 1: ret; 2: push %rbx; pop %rbx; ret; data@: .quad 1b-at@, " +
 			"2b-at@, 0", "0-11: rsp+8, 9 rsp+16, 10 rsp+8; 0 to 7 8"},

@@ -452,7 +452,7 @@ func (f *finder) claim() (*cfi.Inference, []Refusal) {
 	for more := true; more; { // nothing shows that jumps into code without rows are right
 		more = false
 		for _, b := range f.bodies {
-			if b.odd == 0 && b.trust > firm && slices.ContainsFunc(b.callees, f.lacksRows) {
+			if b.odd == 0 && slices.ContainsFunc(b.callees, f.lacksRows) {
 				b.odd, more = Unbalanced, true
 			}
 		}
