@@ -83,7 +83,7 @@ enum { WINDOW = 1 << 16 };
 /* set_stack makes the stack that contains sp the first to be read, and returns whether it could. */
 static int set_stack(struct walk *w, uint64_t sp) {
 	struct sfw_range stack;
-	int known = sframe_stack(sp, &stack);
+	int known = sframe_stack(sp, w->signal, &stack);
 	if (!known && (w->signal || sframe_otherwise == BY_FRAME_POINTER)) /* without rows, sp can be any value */
 		return 0;
 	if (!w->assumed)
@@ -93,12 +93,13 @@ static int set_stack(struct walk *w, uint64_t sp) {
 	return 1;
 }
 
-void sframe_start_walk(struct walk *w, uint64_t sp) {
+void sframe_start_walk(struct walk *w, uint64_t sp, uint8_t signal) {
 	w->process.stacks[0] = w->process.stacks[1] = (struct sfw_range){0, 0};
 	w->process.kernel_reads = 0;
 	w->process.file.begin = w->process.file.end = w->process.file.num = 0;
 	w->process.how = SFW_NO_SECTION;
-	w->assumed = w->signal = w->begins = 0;
+	w->assumed = w->begins = 0;
+	w->signal = signal;
 	set_stack(w, sp);
 	w->cache = (struct sfw_cache){slots, NUM_SLOTS, __atomic_load_n(&generation, __ATOMIC_SEQ_CST)};
 	int kept = __atomic_load_n(&closing, __ATOMIC_SEQ_CST) == 0;
@@ -404,7 +405,7 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 	t->stopped = t->ended = 0;
 	t->steps = 0;
 	sfw_regs_of_caller(&t->regs, (uint64_t)(uintptr_t)pc, sp, fp);
-	sframe_start_walk(&t->walk, sp);
+	sframe_start_walk(&t->walk, sp, 0);
 	struct memory *m = take_memory(t);
 	put_cached(t, m);
 	if (m != NULL)

@@ -62,7 +62,7 @@ struct walk {
 	uint8_t signal;  /* the walk has reached code that a signal interrupted */
 	uint8_t begins;  /* the walk has reached the start of a coroutine */
 };
-INNER void sframe_start_walk(struct walk *w, uint64_t sp);
+INNER void sframe_start_walk(struct walk *w, uint64_t sp, uint8_t signal);
 INNER enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frame);
 /* sframe_may_leave returns whether another unwinder may continue at the frame where a walk has ended. */
 INNER int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs);
@@ -73,7 +73,7 @@ INNER void sframe_find_cursors(void);
 /* stacks.c */
 INNER void sframe_find_contexts(void *file);
 INNER void sframe_learn_stacks(void);
-INNER int sframe_stack(uint64_t sp, struct sfw_range *stack);
+INNER int sframe_stack(uint64_t sp, int signal, struct sfw_range *stack);
 INNER int sframe_context_begins(uint64_t sp);
 
 /* files.c */

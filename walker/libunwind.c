@@ -120,8 +120,7 @@ static int step_cursor(struct cursor *c, int (*step)(void *), int (*get_reg)(voi
 	if (c->regs.pc == 0)
 		return 0;
 	sfw_get(&c->regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp);
-	sframe_start_walk(&w, sp);
-	w.signal = c->signal;
+	sframe_start_walk(&w, sp, c->signal);
 	enum sfw_how end = sframe_next(&w, &c->regs, &frame);
 	c->signal = w.signal;
 	if (end == SFW_FULL)

@@ -34,8 +34,9 @@ void sframe_learn_stacks(void) {
 			descriptor_at = i - 1;
 	if (last == NULL || getrlimit(RLIMIT_STACK, &limit) != 0)
 		return;
+	const uint64_t page = sfw_auxval(AT_PAGESZ), size = limit.rlim_cur < MOST ? limit.rlim_cur : MOST;
 	main_stack.high = (uint64_t)(uintptr_t)last + strlen(last) + 1;
-	main_stack.low = main_stack.high - (limit.rlim_cur < MOST ? limit.rlim_cur : MOST);
+	main_stack.low = ((main_stack.high + page - 1) & ~(page - 1)) - (size & ~(page - 1));
 }
 
 /* thread_stack returns the stack of the calling thread, or an empty range in the main thread. */
@@ -116,32 +117,42 @@ make_context *sframe_note_context(const ucontext_t *context) {
 __asm__(".text\n.globl " NAME "\n.type " NAME ", %function\n" NAME ":\n\t.cfi_startproc\n\t" PASS_ON
 	"\t.cfi_endproc\n.size " NAME ", . - " NAME "\n");
 
-static int in_range(const struct sfw_range *r, uint64_t sp, struct sfw_range *stack) {
+/* in_range returns whether sp is in a stack, or up to a number of bytes below it, as after a stack overflow. It sets
+ * *stack to the part of the stack from sp up. */
+static int in_range(const struct sfw_range *r, uint64_t sp, uint64_t below, struct sfw_range *stack) {
 	uint64_t high = __atomic_load_n(&r->high, __ATOMIC_SEQ_CST), low = __atomic_load_n(&r->low, __ATOMIC_SEQ_CST);
-	if (sp < low || sp >= high || __atomic_load_n(&r->high, __ATOMIC_SEQ_CST) != high)
+	if (sp >= high || sp + below < low || __atomic_load_n(&r->high, __ATOMIC_SEQ_CST) != high)
 		return 0;
-	*stack = (struct sfw_range){sp, high};
+	*stack = (struct sfw_range){sp > low ? sp : low, high};
 	return 1;
 }
 
-static int context_stack(uint64_t sp, struct sfw_range *stack) {
+/* context_stack finds the stack that contains sp, or else the nearest one above it. */
+static int context_stack(uint64_t sp, uint64_t below, struct sfw_range *stack) {
 	static _Thread_local __attribute__((tls_model("initial-exec"))) unsigned last;
-	if (in_range(&contexts[last], sp, stack))
+	struct sfw_range found = {UINT64_MAX, 0};
+	if (in_range(&contexts[last], sp, 0, stack))
 		return 1;
 	unsigned n = __atomic_load_n(&num_contexts, __ATOMIC_RELAXED);
-	for (unsigned i = 0; i < n && i < MAX_CONTEXTS; i++)
-		if (in_range(&contexts[i], sp, stack)) {
+	for (unsigned i = 0; i < n && i < MAX_CONTEXTS && found.low != sp; i++)
+		if (in_range(&contexts[i], sp, below, stack) && stack->low < found.low) {
+			found = *stack;
 			last = i;
-			return 1;
 		}
-	return 0;
+	*stack = found;
+	return found.high != 0;
 }
 
-/* sframe_stack finds the used part, from sp up, of the stack that contains sp, and returns whether it succeeded. */
-int sframe_stack(uint64_t sp, struct sfw_range *stack) {
+/* sframe_stack finds the used part, from sp up, of the stack that contains sp, and returns whether it succeeded. After
+ * a signal, sp may be below the stack: in a guard page, or beyond it by the size of a frame. */
+int sframe_stack(uint64_t sp, int signal, struct sfw_range *stack) {
+	enum { BELOW = 1 << 24 };
 	struct sfw_range thread = thread_stack();
-	return in_range(&thread, sp, stack) || in_range(&main_stack, sp, stack) || in_range(&alternate, sp, stack) ||
-		context_stack(sp, stack);
+	for (uint64_t below = 0; below <= (signal ? BELOW : 0); below += BELOW)
+		if (in_range(&thread, sp, below, stack) || in_range(&main_stack, sp, below, stack) ||
+			in_range(&alternate, sp, below, stack) || context_stack(sp, below, stack))
+			return 1;
+	return 0;
 }
 
 /* sframe_context_begins returns whether sp is at the start of a makecontext stack. A function called there returns to
@@ -149,5 +160,5 @@ int sframe_stack(uint64_t sp, struct sfw_range *stack) {
 int sframe_context_begins(uint64_t sp) {
 	enum { ARGUMENTS = 512 };
 	struct sfw_range stack;
-	return context_stack(sp, &stack) && stack.high - sp <= ARGUMENTS;
+	return context_stack(sp, 0, &stack) && stack.high - sp <= ARGUMENTS;
 }

@@ -428,7 +428,11 @@ func TestOtherMachines(t *testing.T) {
 		store := filepath.Join(dir, "store")
 		writeSeparate(t, store, filepath.Join(dir, "edges"), filepath.Join(from, "libc.so.6"),
 			filepath.Join(from, "libgcc_s.so.1"), filepath.Join(from, m.loader))
-		for _, name := range []string{"begin", "interrupted", "calls", "errno", "stack", "changing"} {
+		names := []string{"begin", "interrupted", "calls", "errno", "stack", "changing"}
+		if m.machine == "aarch64" {
+			names = append(names, "overflow")
+		}
+		for _, name := range names {
 			t.Run(m.machine+" "+name, func(t *testing.T) {
 				path := store
 				if name == "interrupted" {
@@ -456,7 +460,8 @@ func TestEdges(t *testing.T) {
 		env  []string
 	}{
 		{"begin", all}, {"interrupted", nil}, {"calls", all}, {"errno", nil}, {"errno", all}, {"stack", all},
-		{"outermost", nil}, {"sandbox", all}, {"truncated", all}, {"changing", nil}, {"changing", all},
+		{"outermost", nil}, {"sandbox", all}, {"changing", nil}, {"changing", all}, {"overflow", all},
+		{"truncated", all}, // the last, because it destroys the sections
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			command := []string{"./edges", c.name}
@@ -471,6 +476,20 @@ func TestEdges(t *testing.T) {
 				t.Error(out)
 			}
 		})
+	}
+}
+
+// TestEdgesWithASan runs cases of edges.c that must not read unmapped memory, with the library linked into the program.
+func TestEdgesWithASan(t *testing.T) {
+	dir := build(t, strings.Replace(edges, "edges.c", "edges.c"+code, 1)+
+		" -g -fno-sanitize-recover=all -fsanitize=address,undefined")
+	store := filepath.Join(dir, "store")
+	writeSeparate(t, store, append(systemLibraries("libasan.so.8"), filepath.Join(dir, "edges"))...)
+	for _, name := range []string{"overflow"} {
+		out := run(t, dir, "", []string{"LD_PRELOAD=", "SFRAME_PATH=" + store}, "./edges", name)
+		if !strings.HasSuffix(out, "ok\n") {
+			t.Errorf("%s: %s", name, out)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -66,7 +67,12 @@ static void at_preinit(void) {
 	void *pc[MAX];
 	in_preinit = backtrace(pc, MAX);
 }
-__attribute__((section(".preinit_array"), used)) static void (*const preinit)(void) = at_preinit;
+#ifndef __SANITIZE_ADDRESS__ /* with it, the library is in the program, and environ is not set yet */
+__attribute__((section(".preinit_array"), used))
+#else
+__attribute__((unused))
+#endif
+static void (*const preinit)(void) = at_preinit;
 
 static int in_constructor;
 __attribute__((constructor(101))) static void at_constructor(void) {
@@ -194,6 +200,88 @@ static int stack_use(void) {
 	return used <= MOST && seen.n >= 4;
 }
 
+/* Recursion with frames of various sizes overflows the stack. The trace in the handler must have all frames. */
+enum { MAX_DEEP = 1 << 19, THREAD_STACK = 1 << 20 };
+static void *deep[MAX_DEEP];
+static int num_deep, depth_reached;
+static unsigned char overflow_stack[STACK];
+static void on_overflow(int number) {
+	(void)number;
+	num_deep = backtrace(deep, MAX_DEEP);
+	siglongjmp(back, 1);
+}
+
+/* ASan does not see that a handler leaves these frames by longjmp. */
+#define UNCHECKED __attribute__((noinline, no_sanitize("address")))
+#define RECURSE(size) \
+	static UNCHECKED int recurse_##size(int depth) { \
+		volatile char space[size]; \
+		depth_reached = depth; \
+		space[0] = space[size - 1] = (char)depth; \
+		return (depth < MAX_DEEP ? recurse_##size(depth + 1) : 0) + space[0]; \
+	}
+RECURSE(16)
+RECURSE(256)
+RECURSE(8192)
+RECURSE(300000)
+static UNCHECKED int recurse_alloca(int depth) {
+	volatile char *space = alloca(16 + (size_t)(depth % 8) * 512);
+	depth_reached = depth;
+	space[0] = (char)depth;
+	return (depth < MAX_DEEP ? recurse_alloca(depth + 1) : 0) + space[0];
+}
+
+/* The innermost call may not have reached the assignment of its depth. */
+static UNCHECKED int overflow_in(int (*recurse)(int)) {
+	volatile int kept = 1;
+	before.n = backtrace(before.pc, MAX);
+	num_deep = 0;
+	if (sigsetjmp(back, 1) == 0)
+		kept += recurse(1);
+	int rest = num_deep - 2 - depth_reached - before.n;
+	if ((rest == 0 || rest == 1) &&
+		memcmp(deep + num_deep - before.n + 1, before.pc + 1, (size_t)(before.n - 1) * sizeof *deep) == 0)
+		return kept;
+	printf("%d frames in a handler, at a depth of %d above %d\n", num_deep, depth_reached, before.n);
+	return 0;
+}
+
+static void *overflow_all(void *good) {
+	static int (*const forms[])(int) = {recurse_16, recurse_256, recurse_8192, recurse_300000, recurse_alloca};
+	stack_t alternate = {.ss_sp = overflow_stack, .ss_size = sizeof overflow_stack};
+	sigaltstack(&alternate, NULL);
+	for (unsigned i = 0; i < sizeof forms / sizeof *forms; i++)
+		if (!overflow_in(forms[i]))
+			*(int *)good = 0;
+	alternate.ss_flags = SS_DISABLE;
+	sigaltstack(&alternate, NULL);
+	return NULL;
+}
+
+static ucontext_t outside;
+static void in_coroutine(void) { overflow_all(&result); }
+
+static int overflow(void) {
+	handle(on_overflow, SA_ONSTACK);
+	overflow_all(&result);
+	pthread_t thread;
+	pthread_attr_t a;
+	pthread_attr_init(&a);
+	pthread_attr_setstacksize(&a, 2 * THREAD_STACK);
+	pthread_attr_setguardsize(&a, THREAD_STACK); /* larger than all frames */
+	pthread_create(&thread, &a, overflow_all, &result);
+	pthread_join(thread, NULL);
+	char *stack = mmap(NULL, 2 * THREAD_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mprotect(stack, THREAD_STACK, PROT_NONE);
+	ucontext_t inside;
+	getcontext(&inside);
+	inside.uc_stack = (stack_t){.ss_sp = stack + THREAD_STACK, .ss_size = THREAD_STACK};
+	inside.uc_link = &outside;
+	makecontext(&inside, in_coroutine, 0);
+	swapcontext(&outside, &inside);
+	return result;
+}
+
 /* long_function is 0x1007 bytes long. Its FDE contains this length, whose bytes also encode the CFI instruction
  * "undefined return address". It is called twice: in a coroutine, where its return address is 0, and then with a
  * caller. The library must not remember it as outermost. */
@@ -245,7 +333,7 @@ static void say(int good, const char *place) {
 	result &= good;
 }
 
-static ucontext_t fibers[3], outside;
+static ucontext_t fibers[3];
 static void on_fiber(void) {
 	seen.n = backtrace(seen.pc, MAX);
 	say(seen.n >= 2, "fiber");
@@ -373,7 +461,7 @@ int main(int n, char **arguments) {
 		int (*run)(void);
 	} cases[] = {{"begin", begin}, {"interrupted", interrupted}, {"calls", calls}, {"errno", keeps_errno},
 		{"stack", stack_use}, {"outermost", outermost}, {"sandbox", in_sandbox}, {"same", equal_traces},
-		{"changing", changing}};
+		{"changing", changing}, {"overflow", overflow}};
 	if (n > 2 && strcmp(arguments[1], "truncated") == 0)
 		result = truncated(arguments + 2);
 	for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
