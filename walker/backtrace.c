@@ -21,6 +21,9 @@
  * the constructor, and what runs
  *   when a file is loaded           no             the linker's   reads sections yes
  *
+ * A handler's trace that goes on to a coroutine, or to another alternate stack, makes a system call (rt_sigprocmask) for
+ * each page of it, because the stack may have been unmapped.
+ *
  * "At a frame without a section" excludes code that a signal interrupted, and code outside mapped files: there, a trace
  * ends. A handler may leave a trace by longjmp. No function changes errno, is a cancellation point, or calls malloc,
  * except that dlclose, makecontext and sigaltstack behave like libc's. If the constructor has not run yet (in a call
@@ -76,8 +79,8 @@ PUBLIC int EXPORTED(dlclose)(void *handle) {
 
 /* The memory that a walk reads: stacks, from the current frame up. If the bounds of a stack are unknown (fibers not
  * created by makecontext, alternate stacks not set by sigaltstack), frames of running functions are read within a
- * window that moves with them. Registers of interrupted code may hold any value, so they are used to read known stacks,
- * but no other memory. */
+ * window that moves with them. Registers of interrupted code may hold any value, so they are used to read known stacks
+ * that are still mapped, but no other memory. */
 enum { WINDOW = 1 << 16 };
 
 /* set_stack makes the stack that contains sp the first to be read, and returns whether it could. */

@@ -1,5 +1,6 @@
 /*
- * Finds the ends of stacks without system calls or locks, for use in signal handlers, new threads, and sandboxes.
+ * Finds the ends of stacks without locks, and with system calls only where a stack may have been unmapped, for use in
+ * signal handlers, new threads, and sandboxes.
  *
  * Two adjacent words in a thread's descriptor, struct pthread, are the address and the size of its stack. glibc does
  * not document their offset, but in the main thread they are 0 and __libc_stack_end. Alternate stacks and the stacks of
@@ -67,7 +68,7 @@ __attribute__((no_sanitize("thread"))) PUBLIC int EXPORTED(sigaltstack)(const st
 	return failed;
 }
 
-/* The last stacks passed to makecontext. Freed stacks remain in the list, but are never walked. */
+/* The last stacks passed to makecontext. Freed stacks remain in the list: see sframe_stack. */
 enum { MAX_CONTEXTS = 4096 };
 static struct sfw_range contexts[MAX_CONTEXTS];
 static unsigned num_contexts;
@@ -143,16 +144,41 @@ static int context_stack(uint64_t sp, uint64_t below, struct sfw_range *stack) {
 	return found.high != 0;
 }
 
+/* is_mapped asks the kernel, which reads 8 bytes of a page before it rejects the first argument. */
+static int is_mapped(uint64_t page) { return syscall(SYS_rt_sigprocmask, -1, page, NULL, 8) < 0 && errno == EINVAL; }
+
+/* keep_mapped reduces a stack to its first mapped part, and returns whether there is one near its low end. */
+static int keep_mapped(struct sfw_range *stack) {
+	enum { PAGE = 4096, MOST = 16 };
+	int before = errno;
+	uint64_t page = stack->low & ~(uint64_t)(PAGE - 1), last = page + MOST * PAGE;
+	while (page < last && page < stack->high && !is_mapped(page))
+		page += PAGE;
+	stack->low = page > stack->low ? page : stack->low;
+	while (page < stack->high && is_mapped(page))
+		page += PAGE;
+	stack->high = page < stack->high ? page : stack->high;
+	errno = before;
+	return stack->low < stack->high;
+}
+
 /* sframe_stack finds the used part, from sp up, of the stack that contains sp, and returns whether it succeeded. After
- * a signal, sp may be below the stack: in a guard page, or beyond it by the size of a frame. */
+ * a signal, sp may have any value. It may be below the stack: in a guard page, or beyond it by the size of a frame. It
+ * may be in a coroutine's or an alternate stack that was unmapped, so these make a system call for each page. */
 int sframe_stack(uint64_t sp, int signal, struct sfw_range *stack) {
 	enum { BELOW = 1 << 24 };
-	struct sfw_range thread = thread_stack();
-	for (uint64_t below = 0; below <= (signal ? BELOW : 0); below += BELOW)
-		if (in_range(&thread, sp, below, stack) || in_range(&main_stack, sp, below, stack) ||
-			in_range(&alternate, sp, below, stack) || context_stack(sp, below, stack))
-			return 1;
-	return 0;
+	struct sfw_range thread = thread_stack(), other;
+	if (in_range(&thread, sp, 0, stack) || in_range(&main_stack, sp, 0, stack))
+		return 1;
+	if (in_range(&alternate, sp, 0, stack) || context_stack(sp, 0, stack))
+		return !signal || keep_mapped(stack);
+	if (!signal)
+		return 0;
+	int own = in_range(&thread, sp, BELOW, stack) || in_range(&main_stack, sp, BELOW, stack);
+	if (!context_stack(sp, BELOW, &other) || (own && stack->low < other.low) || !keep_mapped(&other))
+		return own;
+	*stack = other;
+	return 1;
 }
 
 /* sframe_context_begins returns whether sp is at the start of a makecontext stack. A function called there returns to

@@ -428,10 +428,7 @@ func TestOtherMachines(t *testing.T) {
 		store := filepath.Join(dir, "store")
 		writeSeparate(t, store, filepath.Join(dir, "edges"), filepath.Join(from, "libc.so.6"),
 			filepath.Join(from, "libgcc_s.so.1"), filepath.Join(from, m.loader))
-		names := []string{"begin", "interrupted", "calls", "errno", "stack", "changing"}
-		if m.machine == "aarch64" {
-			names = append(names, "overflow")
-		}
+		names := []string{"begin", "interrupted", "calls", "errno", "stack", "changing", "freed", "overflow"}
 		for _, name := range names {
 			t.Run(m.machine+" "+name, func(t *testing.T) {
 				path := store
@@ -461,6 +458,7 @@ func TestEdges(t *testing.T) {
 	}{
 		{"begin", all}, {"interrupted", nil}, {"calls", all}, {"errno", nil}, {"errno", all}, {"stack", all},
 		{"outermost", nil}, {"sandbox", all}, {"changing", nil}, {"changing", all}, {"overflow", all},
+		{"freed", all},
 		{"truncated", all}, // the last, because it destroys the sections
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -485,7 +483,7 @@ func TestEdgesWithASan(t *testing.T) {
 		" -g -fno-sanitize-recover=all -fsanitize=address,undefined")
 	store := filepath.Join(dir, "store")
 	writeSeparate(t, store, append(systemLibraries("libasan.so.8"), filepath.Join(dir, "edges"))...)
-	for _, name := range []string{"overflow"} {
+	for _, name := range []string{"overflow", "freed"} {
 		out := run(t, dir, "", []string{"LD_PRELOAD=", "SFRAME_PATH=" + store}, "./edges", name)
 		if !strings.HasSuffix(out, "ok\n") {
 			t.Errorf("%s: %s", name, out)
