@@ -61,21 +61,52 @@ static struct {
 
 enum sframe_mode sframe_otherwise;
 
-/* Rows by pc, shared by all threads, valid for one generation. While dlclose runs, walks cache nothing: the code of
- * destructors is still mapped. */
-enum { NUM_SLOTS = 1 << 14 };
+/* Rows by pc, shared by all threads, valid for one generation. It changes before dlclose, and again afterwards,
+ * because destructors may capture traces. It also changes when the dynamic linker loads a file, perhaps at the addresses
+ * of one that another dlclose has unloaded: libc's, which libraries call that were loaded with RTLD_DEEPBIND, or that of
+ * another namespace. */
+enum { NUM_SLOTS = 1 << 14, LOADS = 32 };
 static struct sfw_cache_slot slots[NUM_SLOTS] __attribute__((aligned(64)));
-static uint64_t generation;
-static unsigned closing;
+static uint64_t closed;
+static const uint64_t *loads; /* the dynamic linker's count, or NULL */
+
+static uint64_t generation(void) {
+	uint64_t n = __atomic_load_n(&closed, __ATOMIC_SEQ_CST);
+	return loads != NULL ? n + (__atomic_load_n(loads, __ATOMIC_SEQ_CST) << LOADS) : n;
+}
 
 PUBLIC int EXPORTED(dlclose)(void *handle) {
 	sframe_ready();
-	__atomic_add_fetch(&closing, 1, __ATOMIC_SEQ_CST);
-	__atomic_add_fetch(&generation, 1, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&closed, 1, __ATOMIC_SEQ_CST);
 	int failed = NEXT(dlclose)(handle);
-	__atomic_sub_fetch(&closing, 1, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&closed, 1, __ATOMIC_SEQ_CST);
 	return failed;
 }
+
+#ifndef SFRAME_BACKTRACE_WRAP
+static int get_adds(struct dl_phdr_info *info, size_t size, void *adds) {
+	(void)size;
+	*(uint64_t *)adds = info->dlpi_adds;
+	return 1;
+}
+
+/* find_loads finds the count that dl_iterate_phdr returns as dlpi_adds, which takes a lock. glibc 2.35 to 2.43 have it
+ * in _rtld_global, after a recursive mutex. */
+static void find_loads(void) {
+	const unsigned char *global = dlsym(RTLD_DEFAULT, "_rtld_global");
+	const ElfW(Sym) *symbol = NULL;
+	uint64_t adds = 0;
+	Dl_info info;
+	dl_iterate_phdr(get_adds, &adds);
+	if (global == NULL || dladdr1(global, &info, (void **)(uintptr_t)&symbol, RTLD_DL_SYMENT) == 0 || symbol == NULL)
+		return;
+	for (size_t at = sizeof(pthread_mutex_t); at + 8 <= symbol->st_size; at += 8) {
+		const pthread_mutex_t *m = (const pthread_mutex_t *)(const void *)(global + at - sizeof *m);
+		if (m->__data.__kind == PTHREAD_MUTEX_RECURSIVE && *(const uint64_t *)(const void *)(global + at) == adds)
+			loads = (const uint64_t *)(const void *)(global + at);
+	}
+}
+#endif
 
 /* The memory that a walk reads: stacks, from the current frame up. If the bounds of a stack are unknown (fibers not
  * created by makecontext, alternate stacks not set by sigaltstack), frames of running functions are read within a
@@ -104,10 +135,9 @@ void sframe_start_walk(struct walk *w, uint64_t sp, uint8_t signal) {
 	w->assumed = w->begins = 0;
 	w->signal = signal;
 	set_stack(w, sp);
-	w->cache = (struct sfw_cache){slots, NUM_SLOTS, __atomic_load_n(&generation, __ATOMIC_SEQ_CST)};
-	int kept = __atomic_load_n(&closing, __ATOMIC_SEQ_CST) == 0;
+	w->cache = (struct sfw_cache){slots, NUM_SLOTS, generation()};
 	w->space = (struct sfw_space){
-		sfw_process_read, sframe_section, &w->process, 0, kept ? &w->cache : NULL, SFW_HOST_ABI,
+		sfw_process_read, sframe_section, &w->process, 0, &w->cache, SFW_HOST_ABI,
 		sframe_otherwise == BY_FRAME_POINTER, SFW_NUM_STACKS, w->process.stacks,
 	};
 }
@@ -259,7 +289,7 @@ static struct memory {
 static struct memory *take_memory(const struct trace *t) {
 	enum { MISSES = 4, PAUSE = 32 };
 	struct memory *m = &memories[((uint64_t)(uintptr_t)pthread_self() >> 12) % NUM_MEMORIES];
-	if (t->call != NULL || t->walk.space.cache == NULL || __atomic_exchange_n(&m->busy, 1, __ATOMIC_ACQUIRE))
+	if (t->call != NULL || __atomic_exchange_n(&m->busy, 1, __ATOMIC_ACQUIRE))
 		return NULL;
 	if (m->generation != t->walk.cache.generation)
 		m->num = 0;
@@ -596,6 +626,7 @@ static void start_once(char **environment) {
 	if (_dl_find_object((void *)(uintptr_t)NEXT(_Unwind_Backtrace), &o) == 0 &&
 		strstr(o.dlfo_link_map->l_name, "/libgcc_s.") != NULL)
 		find_libgcc(RTLD_NEXT); /* the next unwinder is libgcc */
+	find_loads();
 #endif
 	open_unwinders();
 	sframe_learn_stacks();
@@ -627,6 +658,8 @@ __attribute__((no_sanitize("thread"))) PUBLIC void __gmon_start__(void) {
 	if (__atomic_exchange_n(&seen, now, __ATOMIC_RELAXED) == now)
 		return;
 	int before = errno;
+	if (loads == NULL)
+		__atomic_add_fetch(&closed, 1, __ATOMIC_SEQ_CST);
 	open_unwinders();
 	sframe_load_sections();
 	errno = before;

@@ -448,9 +448,10 @@ func TestOtherMachines(t *testing.T) {
 // TestEdges runs the cases in edges.c: signal handlers, sandboxes, constructors and files that change. The cases
 // "begin", "calls", "stack", "sandbox" and "truncated" require that all files have sections.
 func TestEdges(t *testing.T) {
-	dir := build(t, edges)
+	dir := build(t, edges, plugins)
 	store := filepath.Join(dir, "store")
 	writeSeparate(t, store, append(systemLibraries(), filepath.Join(dir, "edges"))...)
+	convertAll(t, filepath.Join(dir, "all"), sframe.V3, filepath.Join(dir, "one.so"), filepath.Join(dir, "two.so"))
 	all := []string{"SFRAME_PATH=" + store}
 	for _, c := range []struct {
 		name string
@@ -458,11 +459,14 @@ func TestEdges(t *testing.T) {
 	}{
 		{"begin", all}, {"interrupted", nil}, {"calls", all}, {"errno", nil}, {"errno", all}, {"stack", all},
 		{"outermost", nil}, {"sandbox", all}, {"changing", nil}, {"changing", all}, {"overflow", all},
-		{"freed", all},
+		{"freed", all}, {"replaced", all}, {"forked", all},
 		{"truncated", all}, // the last, because it destroys the sections
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			command := []string{"./edges", c.name}
+			if c.name == "replaced" || c.name == "forked" {
+				command = append(command, "all/one.so", "all/two.so", "all/one.so")
+			}
 			if c.name == "truncated" {
 				paths, err := filepath.Glob(filepath.Join(store, ".build-id", "*", "*.sframe"))
 				if err != nil || len(paths) < 4 {
@@ -480,11 +484,13 @@ func TestEdges(t *testing.T) {
 // TestEdgesWithASan runs cases of edges.c that must not read unmapped memory, with the library linked into the program.
 func TestEdgesWithASan(t *testing.T) {
 	dir := build(t, strings.Replace(edges, "edges.c", "edges.c"+code, 1)+
-		" -g -fno-sanitize-recover=all -fsanitize=address,undefined")
+		" -g -fno-sanitize-recover=all -fsanitize=address,undefined", plugins)
 	store := filepath.Join(dir, "store")
 	writeSeparate(t, store, append(systemLibraries("libasan.so.8"), filepath.Join(dir, "edges"))...)
-	for _, name := range []string{"overflow", "freed"} {
-		out := run(t, dir, "", []string{"LD_PRELOAD=", "SFRAME_PATH=" + store}, "./edges", name)
+	convertAll(t, filepath.Join(dir, "all"), sframe.V3, filepath.Join(dir, "one.so"), filepath.Join(dir, "two.so"))
+	for _, name := range []string{"overflow", "freed", "replaced"} {
+		out := run(t, dir, "", []string{"LD_PRELOAD=", "SFRAME_PATH=" + store}, "./edges", name, "all/one.so",
+			"all/two.so", "all/one.so")
 		if !strings.HasSuffix(out, "ok\n") {
 			t.Errorf("%s: %s", name, out)
 		}

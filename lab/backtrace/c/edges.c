@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
+#include <limits.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -21,6 +22,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 #include <unwind.h>
@@ -508,6 +510,84 @@ static int changing(void) {
 	return result;
 }
 
+/* A plugin takes the place of one that libc's dlclose has unloaded, as in libraries loaded with RTLD_DEEPBIND. */
+static void compare(const char *unused) {
+	(void)unused;
+	result &= equal_traces() && equal_traces();
+}
+
+static int replaced(char **paths) {
+	int (*close)(void *);
+	*(void **)&close = dlsym(dlopen("libc.so.6", RTLD_LAZY), "dlclose");
+	void *first = NULL;
+	for (; *paths != NULL; paths++) {
+		void *file = dlopen(*paths, RTLD_NOW);
+		void (*call)(void (*)(const char *), const char *);
+		*(void **)&call = dlsym(file, "call");
+		first = first == NULL ? *(void **)&call : first;
+		call(compare, "");
+		if (first != *(void **)&call)
+			result = !printf("%s is at another address\n", *paths);
+		close(file);
+	}
+	return result;
+}
+
+/* shortest_time returns the shortest time of 50 traces, in nanoseconds. */
+static __attribute__((noinline)) long shortest_time(int depth) {
+	long shortest = LONG_MAX;
+	volatile int kept = depth;
+	if (depth > 0)
+		return shortest_time(depth - 1) + (kept != depth);
+	for (int i = 0; i < 50; i++) {
+		struct timespec from, to;
+		clock_gettime(CLOCK_MONOTONIC, &from);
+		seen.n = backtrace(seen.pc, MAX);
+		clock_gettime(CLOCK_MONOTONIC, &to);
+		long time = (to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec;
+		shortest = time < shortest ? time : shortest;
+	}
+	return shortest;
+}
+
+/* Forks while another thread is in dlclose. In the child, cached rows are used as in the parent. */
+static int closing[2], closed[2];
+static void wait_for_fork(void) {
+	char byte = 0;
+	if (write(closing[1], &byte, 1) != 1 || read(closed[0], &byte, 1) != 1)
+		abort();
+}
+
+static void *close_file(void *file) {
+	dlclose(file);
+	return NULL;
+}
+
+static int forked(char **paths) {
+	enum { DEPTH = 60 };
+	pthread_t thread;
+	char byte = 0;
+	int status = 1;
+	void *file = dlopen(paths[0], RTLD_NOW);
+	*(void (**)(void))dlsym(file, "at_unload") = wait_for_fork;
+	if (pipe(closing) != 0 || pipe(closed) != 0)
+		return 0;
+	pthread_create(&thread, NULL, close_file, file);
+	if (read(closing[0], &byte, 1) != 1)
+		return 0;
+	pid_t child = fork();
+	if (child == 0) {
+		long time = shortest_time(DEPTH), most = 20 * seen.n;
+		if (time > most)
+			dprintf(1, "%ld ns for %d frames\n", time, seen.n);
+		_exit(time > most);
+	}
+	if (write(closed[1], &byte, 1) != 1 || waitpid(child, &status, 0) != child)
+		return 0;
+	pthread_join(thread, NULL);
+	return status == 0;
+}
+
 int main(int n, char **arguments) {
 	static const struct {
 		const char *name;
@@ -517,6 +597,10 @@ int main(int n, char **arguments) {
 		{"changing", changing}, {"overflow", overflow}, {"freed", freed}};
 	if (n > 2 && strcmp(arguments[1], "truncated") == 0)
 		result = truncated(arguments + 2);
+	if (n > 2 && strcmp(arguments[1], "replaced") == 0)
+		result = replaced(arguments + 2);
+	if (n > 2 && strcmp(arguments[1], "forked") == 0)
+		result = forked(arguments + 2);
 	for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
 		if (n > 1 && strcmp(arguments[1], cases[i].name) == 0)
 			result = cases[i].run();
