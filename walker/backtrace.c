@@ -24,10 +24,11 @@
  * A handler's trace that goes on to a coroutine, or to another alternate stack, makes a system call (rt_sigprocmask) for
  * each page of it, because the stack may have been unmapped.
  *
- * "At a frame without a section" excludes code that a signal interrupted, and code outside mapped files: there, a trace
- * ends. A handler may leave a trace by longjmp. No function changes errno, is a cancellation point, or calls malloc,
- * except that dlclose, makecontext and sigaltstack behave like libc's. If the constructor has not run yet (in a call
- * from another file's constructor), the first call prepares the library with dlsym, which takes locks and may allocate.
+ * "At a frame without a section" excludes code that a signal interrupted, and code outside mapped files that was not
+ * registered with libgcc (__register_frame): there, a trace ends. A handler may leave a trace by longjmp. No function
+ * changes errno, is a cancellation point, or calls malloc, except that dlclose, makecontext and sigaltstack behave like
+ * libc's. If the constructor has not run yet (in a call from another file's constructor), the first call prepares the
+ * library with dlsym, which takes locks and may allocate.
  *
  * Licence: BSD 3-Clause, like the rest of the project.
  */
@@ -57,6 +58,7 @@ static struct {
 	_Unwind_Ptr (*ip)(unwind_context *, int *);
 	_Unwind_Word (*cfa)(unwind_context *);
 	_Unwind_Word (*gr)(unwind_context *, int);
+	const void *(*find_fde)(void *pc, void *bases);
 } libgcc;
 
 enum sframe_mode sframe_otherwise;
@@ -185,10 +187,13 @@ enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame
 	return end;
 }
 
-int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs) {
+int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs, int to_libgcc) {
+	void *pc = (void *)(uintptr_t)(regs->pc - 1), *bases[3];
 	struct dl_find_object o;
-	return sframe_otherwise == BY_DWARF && !w->signal && !w->begins && !regs->interrupted &&
-		_dl_find_object((void *)(uintptr_t)(regs->pc - 1), &o) == 0;
+	if (sframe_otherwise != BY_DWARF || w->signal || w->begins || regs->interrupted)
+		return 0;
+	return _dl_find_object(pc, &o) == 0 ||
+		(to_libgcc && libgcc.find_fde != NULL && libgcc.find_fde(pc, bases) != NULL); /* see __register_frame */
 }
 
 /* Traces: backtrace fills an array, and _Unwind_Backtrace calls a function for each frame. */
@@ -455,7 +460,7 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 			continue;
 		}
 		t->found = t->back = 0;
-		if (!t->ended && libgcc.backtrace != NULL && sframe_may_leave(&t->walk, &t->regs))
+		if (!t->ended && libgcc.backtrace != NULL && sframe_may_leave(&t->walk, &t->regs, 1))
 			libgcc.backtrace(on_frame, t);
 		if (!t->back)
 			break;
@@ -561,6 +566,7 @@ static void find_libgcc(void *file) {
 	sframe_set_function(&libgcc.ip, file, "_Unwind_GetIPInfo");
 	sframe_set_function(&libgcc.cfa, file, "_Unwind_GetCFA");
 	sframe_set_function(&libgcc.gr, file, "_Unwind_GetGR");
+	sframe_set_function(&libgcc.find_fde, file, "_Unwind_Find_FDE");
 	sframe_set_function(&libgcc.backtrace, file, "_Unwind_Backtrace");
 }
 #endif
@@ -572,6 +578,8 @@ static void open_unwinders(void) {
 		return;
 	sframe_find_cursors();
 #ifdef SFRAME_BACKTRACE_WRAP
+	extern const void *_Unwind_Find_FDE(void *pc, void *bases) __attribute__((weak));
+	libgcc.find_fde = _Unwind_Find_FDE;
 	libgcc.ip = NEXT(_Unwind_GetIPInfo);
 	libgcc.cfa = NEXT(_Unwind_GetCFA);
 	libgcc.gr = NEXT(_Unwind_GetGR);

@@ -64,8 +64,8 @@ struct walk {
 };
 INNER void sframe_start_walk(struct walk *w, uint64_t sp, uint8_t signal);
 INNER enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frame);
-/* sframe_may_leave returns whether another unwinder may continue at the frame where a walk has ended. */
-INNER int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs);
+/* sframe_may_leave returns whether libgcc, or libunwind, may continue at the frame where a walk has ended. */
+INNER int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs, int to_libgcc);
 
 /* libunwind.c */
 INNER void sframe_find_cursors(void);

@@ -125,7 +125,7 @@ static int step_cursor(struct cursor *c, int (*step)(void *), int (*get_reg)(voi
 	c->signal = w.signal;
 	if (end == SFW_FULL)
 		return 1;
-	if (end == SFW_OUTERMOST || end == SFW_ZERO || !sframe_may_leave(&w, &c->regs)) {
+	if (end == SFW_OUTERMOST || end == SFW_ZERO || !sframe_may_leave(&w, &c->regs, 0)) {
 		c->regs.pc = 0;
 		return 0;
 	}

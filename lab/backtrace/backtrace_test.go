@@ -459,7 +459,7 @@ func TestEdges(t *testing.T) {
 	}{
 		{"begin", all}, {"interrupted", nil}, {"calls", all}, {"errno", nil}, {"errno", all}, {"stack", all},
 		{"outermost", nil}, {"sandbox", all}, {"changing", nil}, {"changing", all}, {"overflow", all},
-		{"freed", all}, {"replaced", all}, {"forked", all},
+		{"freed", all}, {"replaced", all}, {"forked", all}, {"registered", all}, {"registered", nil},
 		{"truncated", all}, // the last, because it destroys the sections
 	} {
 		t.Run(c.name, func(t *testing.T) {

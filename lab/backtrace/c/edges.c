@@ -533,6 +533,36 @@ static int replaced(char **paths) {
 	return result;
 }
 
+/* A function generated at run time, whose CFI is registered with libgcc, calls its argument. */
+#if defined(__x86_64__)
+void __register_frame(const void *eh_frame);
+static const unsigned char generated[] = {
+	0x48, 0x83, 0xec, 24, 0xff, 0xd7, 0x48, 0x83, 0xc4, 24, 0xc3}; /* sub $24, %rsp; call *%rdi; add $24, %rsp; ret */
+static struct __attribute__((packed)) {
+	uint32_t cie_size, cie_id;
+	unsigned char cie[16]; /* version 1, no augmentation, factors 1 and -8, RA 16; CFA rsp+8, RA at CFA-8 */
+	uint32_t size, cie_at;
+	const void *begin;
+	uint64_t length;
+	unsigned char rules[8]; /* after 4 bytes, CFA rsp+32; after 6 more, rsp+8 */
+	uint32_t end;
+} cfi = {20, 0, {1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}, 28, 28, NULL, sizeof generated,
+	{0x44, 0x0e, 32, 0x46, 0x0e, 8}, 0};
+
+static int registered(void) {
+	void *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int (*call)(int (*)(void));
+	memcpy(code, generated, sizeof generated);
+	mprotect(code, 4096, PROT_READ | PROT_EXEC);
+	memcpy(&call, &code, sizeof call);
+	cfi.begin = code;
+	__register_frame(&cfi);
+	return call(equal_traces) && call(equal_traces);
+}
+#else
+static int registered(void) { return 1; }
+#endif
+
 /* shortest_time returns the shortest time of 50 traces, in nanoseconds. */
 static __attribute__((noinline)) long shortest_time(int depth) {
 	long shortest = LONG_MAX;
@@ -594,7 +624,8 @@ int main(int n, char **arguments) {
 		int (*run)(void);
 	} cases[] = {{"begin", begin}, {"interrupted", interrupted}, {"calls", calls}, {"errno", keeps_errno},
 		{"stack", stack_use}, {"outermost", outermost}, {"sandbox", in_sandbox}, {"same", equal_traces},
-		{"changing", changing}, {"overflow", overflow}, {"freed", freed}};
+		{"changing", changing}, {"overflow", overflow}, {"freed", freed},
+		{"registered", registered}};
 	if (n > 2 && strcmp(arguments[1], "truncated") == 0)
 		result = truncated(arguments + 2);
 	if (n > 2 && strcmp(arguments[1], "replaced") == 0)
