@@ -21,8 +21,8 @@
  * the constructor, and what runs
  *   when a file is loaded           no             the linker's   reads sections yes
  *
- * A handler's trace that goes on to a coroutine, or to another alternate stack, makes a system call (rt_sigprocmask) for
- * each page of it, because the stack may have been unmapped.
+ * A handler's trace that goes on to a coroutine, or to another alternate stack, makes a system call (rt_sigprocmask)
+ * for each page of it, because the stack may have been unmapped.
  *
  * "At a frame without a section" excludes code that a signal interrupted, and code outside mapped files that was not
  * registered with libgcc (__register_frame): there, a trace ends. A handler may leave a trace by longjmp. No function
@@ -64,9 +64,9 @@ static struct {
 enum sframe_mode sframe_otherwise;
 
 /* Rows by pc, shared by all threads, valid for one generation. It changes before dlclose, and again afterwards,
- * because destructors may capture traces. It also changes when the dynamic linker loads a file, perhaps at the addresses
- * of one that another dlclose has unloaded: libc's, which libraries call that were loaded with RTLD_DEEPBIND, or that of
- * another namespace. */
+ * because destructors may capture traces. It also changes when the dynamic linker loads a file, perhaps at the
+ * addresses of one that another dlclose has unloaded: libc's, which libraries call that were loaded with RTLD_DEEPBIND,
+ * or that of another namespace. */
 enum { NUM_SLOTS = 1 << 14, LOADS = 32 };
 static struct sfw_cache_slot slots[NUM_SLOTS] __attribute__((aligned(64)));
 static uint64_t closed;
