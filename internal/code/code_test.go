@@ -332,8 +332,8 @@ func TestFind(t *testing.T) {
 		{"call of the next instruction", "call 1f; 1: pop %rax; ret", "0-7: rsp+8, 5 rsp+16, 6 rsp+8"},
 		{"call of the function that follows", "push %rbx; call 1f; 1: mov %rdi,%rax; ret",
 			"0-6: rsp+8, 1 rsp+16; 6-10: rsp+8"},
-		{"data that looks like a call into a loop", "push %rbx; jz 3f; 2: nop; 1: dec %eax; jnz 2b; 3: pop %rbx; ret; " +
-			"g@: call 1b; ret", "0-4 unknown-stack; 4-8 unbalanced; 8-10 unknown-stack; 10-16: rsp+8"},
+		{"data that looks like a call into a loop", "push %rbx; jz 3f; 2: nop; 1: dec %eax; jnz 2b; 3: pop %rbx; " +
+			"ret; g@: call 1b; ret", "0-4 unknown-stack; 4-8 unbalanced; 8-10 unknown-stack; 10-16: rsp+8"},
 		{"into an instruction", "jz 1f+1; 1: mov $0xc3c3c3c3,%eax; ret", "0-8 overlap"},
 		{"call into an instruction", "call 1f+1; 1: mov $0xc3c3c3c3,%eax; ret", "0-11 overlap"},
 		{"past a lock prefix", "push %rbx; jz 1f; lock; 1: cmpxchg %ecx,(%rdx); pop %rbx; ret",
