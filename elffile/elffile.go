@@ -1,6 +1,17 @@
 // Package elffile reads the headers and contents of 64-bit ELF files of either byte order, which may be malformed or
 // hostile.
 //
+//	f, err := elffile.Open("program")
+//	if err != nil {
+//		return err
+//	}
+//	defer f.Close()
+//	symbols, err := f.FindSymbols("main")
+//	if err != nil {
+//		return err
+//	}
+//	fmt.Printf("%#x\n", symbols["main"].Value)
+//
 // Unlike debug/elf, it meets the needs of tools that rewrite files. Headers keep their values from the file (indexes,
 // offsets, positions of the tables), and section headers are optional. Every offset is checked against the size of the
 // file before memory is allocated. Contents are read only on request, so damage in unused parts does no harm. The work
@@ -22,6 +33,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"os"
 	"slices"
 	"sort"
 	"strings"
@@ -142,6 +154,7 @@ type File struct {
 	Size     uint64    // file size in bytes
 
 	r       reader
+	opened  *os.File       // by Open, or nil
 	indexes map[uint32]int // index of the SHT_SYMTAB_SHNDX section, by index of the symbol table
 	budget  *Budget
 	loads   []int // indexes of the PT_LOADs
@@ -155,6 +168,27 @@ type File struct {
 	places   map[int]*symbolPlaces // by section index of the symbol table
 	placesOf uint64                // total size of the symbol tables whose indexes are keys of places
 }
+
+// Open opens the ELF file with the given name; see New.
+func Open(name string) (f *File, err error) {
+	r, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := r.Stat()
+	if err == nil {
+		f, err = New(r, info.Size())
+	}
+	if err != nil {
+		r.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	f.opened = r
+	return f, nil
+}
+
+// Close closes a file that Open returned.
+func (f *File) Close() error { return f.opened.Close() }
 
 // New decodes the headers of the ELF file of the given size in r. It ensures that both header tables are within the
 // file; contents may not be. The File keeps r and reads contents from it on request.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
+	"io/fs"
 	"math"
 	"slices"
 	"strings"
@@ -174,6 +176,14 @@ func TestFindSymbols(t *testing.T) {
 	if base := f.Section(".text").Base; err != nil || len(got) != 2 || got["once"].Value != base+8 ||
 		got["twice"].Value != base+16 {
 		t.Errorf("%+v, %v", got, err)
+	}
+	for i := range o.Sections { // as in a stripped file
+		if o.Sections[i].Type == uint32(elf.SHT_SYMTAB) {
+			o.Sections[i].Type = uint32(elf.SHT_DYNSYM)
+		}
+	}
+	if got, err := mustOpen(t, o.Bytes()).FindSymbols("once"); err != nil || len(got) != 1 {
+		t.Errorf("in .dynsym: %+v, %v", got, err)
 	}
 	o.At(elftest.ObjStrtab, 1<<40, 8)
 	_, err = mustOpen(t, o.Bytes()).FindSymbols("once")
@@ -555,5 +565,24 @@ func TestSymbolErrors(t *testing.T) {
 		if got := f.SymbolName(f.Section(".symtab"), tt.at); got != tt.want {
 			t.Errorf("name %s: %.20q; want %.20q", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestOpen opens a file by name, and closes it; errors contain the name.
+func TestOpen(t *testing.T) {
+	f := must.Get(elffile.Open("../testdata/bin/amd64/prologue"))(t)
+	if b, err := f.ReadSection(f.Section(".text")); err != nil || len(b) != 145 { // according to readelf
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+	must.Do(t, f.Close())
+	if _, err := f.ReadSection(f.Section(".text")); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	if _, err := elffile.Open("object_test.go"); !errors.Is(err, elffile.ErrNotELF) ||
+		!strings.HasPrefix(err.Error(), "object_test.go: ") {
+		t.Errorf("not ELF: %v", err)
+	}
+	if _, err := elffile.Open("none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"debug/elf"
+	"slices"
 )
 
 // A Symbol is a symbol with its section. Its value is an address even in a relocatable object.
@@ -140,11 +141,15 @@ func (f *File) NamedSymbols(t elf.SectionType, fn func(sym Symbol, name []byte))
 	return cmp.Or(err, failed)
 }
 
-// FindSymbols returns the defined symbols with the given names in the tables of type SHT_SYMTAB. If several symbols
-// have the same name, it returns the last.
+// FindSymbols returns the defined symbols with the given names in the tables of type SHT_SYMTAB or, in a stripped file,
+// SHT_DYNSYM. If several symbols have the same name, it returns the last.
 func (f *File) FindSymbols(names ...string) (map[string]Symbol, error) {
+	table := elf.SHT_DYNSYM
+	if slices.ContainsFunc(f.Sections, func(s Section) bool { return elf.SectionType(s.Type) == elf.SHT_SYMTAB }) {
+		table = elf.SHT_SYMTAB
+	}
 	found := make(map[string]Symbol)
-	err := f.NamedSymbols(elf.SHT_SYMTAB, func(s Symbol, b []byte) {
+	err := f.NamedSymbols(table, func(s Symbol, b []byte) {
 		if s.Shndx == uint16(elf.SHN_UNDEF) {
 			return
 		}

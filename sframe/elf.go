@@ -31,6 +31,15 @@ func FindSection(n int, header func(int) (name string, typ uint32)) (int, error)
 	return found, nil
 }
 
+// Load is like FromELF, but takes an *elffile.File, as package cfi does.
+func Load(f interface{ Contents() io.ReaderAt }) (*Section, error) {
+	e, err := elf.NewFile(f.Contents())
+	if err != nil {
+		return nil, err
+	}
+	return FromELF(e)
+}
+
 // FromELF returns the SFrame section of a linked ELF file. It uses the section headers, or PT_GNU_SFRAME if they list
 // no SFrame section. Addresses are virtual addresses in the file. It returns ErrNone if the file has no section, and an
 // *Error if the section is malformed.
