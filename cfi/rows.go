@@ -5,6 +5,8 @@ import (
 	"iter"
 	"math"
 	"sort"
+
+	"cfi2sframe/internal/arch"
 )
 
 // A Row describes the caller's frame for addresses from Begin to End-1.
@@ -118,6 +120,9 @@ func (t *Table) NumRules() int { return len(t.programs.rules) }
 
 // Rules returns the rules with the given number. Callers must not modify them.
 func (t *Table) Rules(n uint32) *Rules { return &t.programs.rules[n] }
+
+// Text is like Rules.String, but with the names of the machine's registers: "CFA rbp+16, RA c-8, FP c-16, SP none".
+func (t *Table) Text(r *Rules) string { return r.text(arch.Of(t.Machine).Register) }
 
 // NumPrograms returns the number of distinct programs in the file; see Function.Program.
 func (t *Table) NumPrograms() int { return len(t.programs.all) }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
+
+	"cfi2sframe/internal/arch"
 )
 
 // A Rule tells how to find the caller's value of a register, or the CFA. The field Rule is its kind; its operands are
@@ -28,7 +30,12 @@ type Rule frame.DWRule
 
 // String returns the rule in the notation of readelf --debug-dump=frames-interp: r7+16, c-8 (saved at CFA-8), v-8
 // (CFA-8), u (undefined), s (same value). A register without a rule is "none".
-func (r Rule) String() string {
+func (r Rule) String() string { return r.text(numbered) }
+
+var numbered = new(arch.Arch).Register
+
+// text is String with the names of registers.
+func (r Rule) text(name func(reg uint64) string) string {
 	switch r.Rule {
 	case RuleUndefined:
 		return "u"
@@ -37,9 +44,9 @@ func (r Rule) String() string {
 	case RuleArchitectural:
 		return "none"
 	case RuleCFA:
-		return fmt.Sprintf("r%d%+d", r.Reg, r.Offset)
+		return fmt.Sprintf("%s%+d", name(r.Reg), r.Offset)
 	case RuleRegister:
-		return fmt.Sprintf("r%d", r.Reg)
+		return name(r.Reg)
 	case RuleOffset:
 		return fmt.Sprintf("c%+d", r.Offset)
 	case RuleValOffset:
@@ -86,8 +93,11 @@ type Rules struct {
 }
 
 // String returns the rules in the notation of Rule, for example "CFA r7+16, RA c-8, FP c-16, SP none".
-func (r *Rules) String() string {
-	s := fmt.Sprintf("CFA %v, RA %v, FP %v, SP %v", r.CFA, r.RA, r.FP, r.SP)
+func (r *Rules) String() string { return r.text(numbered) }
+
+// text is String with the names of registers.
+func (r *Rules) text(name func(reg uint64) string) string {
+	s := fmt.Sprintf("CFA %s, RA %s, FP %s, SP %s", r.CFA.text(name), r.RA.text(name), r.FP.text(name), r.SP.text(name))
 	if r.Sign != Unsigned {
 		s += ", signed"
 	}

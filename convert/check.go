@@ -8,7 +8,6 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/sframe"
@@ -17,15 +16,21 @@ import (
 
 // A Comparison is the result of comparing an .sframe with the CFI of its file. Sizes are in bytes.
 type Comparison struct {
-	ABI             sframe.ABI
-	Version         sframe.Version
-	FDEs            int
-	FREs            uint64
-	Sorted          bool
-	amounts.Amounts                   // without Code and Unwindable; only rows that agree count
-	Mismatches      []verify.Mismatch // by address
+	ABI            sframe.ABI
+	Version        sframe.Version
+	FDEs           int
+	FREs           uint64
+	Sorted         bool
+	verify.Amounts                   // without Code and Unwindable; only rows that agree count
+	Mismatches     []verify.Mismatch // by address
 
 	Undescribed bool // some mismatches start in code without CFI
+}
+
+// String returns what agrees, without the mismatches.
+func (c *Comparison) String() string {
+	return fmt.Sprintf("%v, %v, %d FDEs: %d of %d bytes of code agree, mismatches: %d", c.ABI, c.Version, c.FDEs,
+		c.Covered, c.Described, len(c.Mismatches))
 }
 
 // maxMismatches bounds the number of recorded mismatches.

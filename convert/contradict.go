@@ -16,6 +16,8 @@ type Contradiction struct {
 	What       string // describes both values: from the CFI and from the instructions
 }
 
+func (c Contradiction) String() string { return verify.Mismatch(c).String() }
+
 // An Agreement tells how far CFI agrees with the instructions.
 type Agreement = verify.Agreement
 

@@ -11,6 +11,7 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
+	"cfi2sframe/verify"
 )
 
 // TestContradictions compares the instructions of fixtures with their CFI, and with CFI in which one operand is wrong.
@@ -41,5 +42,13 @@ func TestContradictions(t *testing.T) {
 		if s := strings.Join(got, "; "); err != nil || s != tt.want || (a.ByRegister > 0) != convert.Infers(f) {
 			t.Errorf("%s: %s, %d bytes compared, %v; want %s", tt.fixture, s, a.ByRegister, err, tt.want)
 		}
+	}
+}
+
+// TestContradictionString prints a contradiction and a violation.
+func TestContradictionString(t *testing.T) {
+	c, v := convert.Contradiction{Begin: 16, End: 32, What: "CFA differs"}, verify.Violation{PC: 16, What: "wrong CFA"}
+	if got := fmt.Sprint(c, "; ", v); got != "0x10-0x20: CFA differs; 0x10: wrong CFA" {
+		t.Error(got)
 	}
 }

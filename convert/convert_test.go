@@ -23,7 +23,6 @@ import (
 	"cfi2sframe/internal/testkit/plain"
 	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
-	"cfi2sframe/translate"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files; TestObjdump checks them")
@@ -79,10 +78,9 @@ type gap struct {
 func (c *conversion) note(j job) job {
 	report := func(d *convert.Details) error {
 		c.Facts = *d.Facts
-		words := translate.NewRuleWriter(d.Facts.ABI)
-		for i := range d.Result.Gaps {
-			g := &d.Result.Gaps[i]
-			rule := words.Rule(g)
+		for i := range d.Translation.Gaps {
+			g := &d.Translation.Gaps[i]
+			rule := g.RuleText(d.Facts.ABI)
 			if g.Err != nil {
 				rule = g.Err.Error()
 			}

@@ -47,7 +47,7 @@ func ExampleAdd() {
 	for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
 		run := &convert.Run{In: bytes.NewReader(prog), Size: int64(len(prog)), Report: func(d *convert.Details) error {
 			fmt.Printf("%v: %d of %d bytes covered\n", version, d.Facts.Covered, d.Facts.Described)
-			for _, g := range d.Result.Gaps {
+			for _, g := range d.Translation.Gaps {
 				fmt.Printf("  %#x-%#x: %v\n", g.Begin, g.End, g.Reason)
 			}
 			return nil
@@ -92,10 +92,10 @@ func ExampleCheck() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%v, %v, %d FDEs: %d of %d bytes of code agree\n", c.ABI, c.Version, c.FDEs, c.Covered, c.Described)
+	fmt.Println(c)
 	for _, m := range c.Mismatches {
 		fmt.Println(m)
 	}
 	// Output:
-	// amd64, SFRAME_VERSION_3, 2 FDEs: 107 of 107 bytes of code agree
+	// amd64, SFRAME_VERSION_3, 2 FDEs: 107 of 107 bytes of code agree, mismatches: 0
 }

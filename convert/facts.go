@@ -5,22 +5,20 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/arch"
-	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )
 
 // Facts describes the conversion of an ELF file: the input or a member of an archive. Sizes are in bytes.
 type Facts struct {
-	Member          string // its name in the archive, or ""
-	Stays           Reason // reason why it is unchanged, or ""
-	ABI             sframe.ABI
-	Format          Format
-	Functions       int // number of functions with CFI
-	amounts.Amounts     // without Code and Unwindable
-	amounts.Restricted
+	Member            string // its name in the archive, or ""
+	Stays             Reason // reason why it is unchanged, or ""
+	ABI               sframe.ABI
+	Format            Format
+	Functions         int // number of functions with CFI
+	translate.Amounts     // without Code and Unwindable
+	translate.Restricted
 	Sums         map[translate.Reason]translate.Sum // part of Described without rows, by reason
 	FDEs         int
 	FREs         uint64
@@ -36,14 +34,14 @@ type Details struct {
 	Facts      *Facts      // facts about a conversion, or nil
 	Comparison *Comparison // result of the check by Attach, or nil
 
-	InputSize uint64 // size of the file, or of the archive that contains it
-	File      *elffile.File
-	Debug     *Companion // the debug file, or nil
-	Table     *cfi.Table
-	Stubs     []plt.Stub
-	Result    *translate.Result // of a conversion
-	Pads      []uint8           // sizes of the padding after functions (see padding.Gaps.Sizes), or nil
-	Linux     Linux             // of the Options
+	InputSize   uint64 // size of the file, or of the archive that contains it
+	File        *elffile.File
+	Debug       *Companion // the debug file, or nil
+	Table       *cfi.Table
+	Stubs       []translate.Stub
+	Translation *translate.Result // of a conversion
+	Pads        []uint8           // sizes of the padding after functions, or nil
+	Linux       Linux             // of the Options
 
 	section []byte // of a linked file
 	addr    uint64 // of the section
@@ -99,7 +97,7 @@ func (s *single) report(kept *Kept, unsigned bool) error {
 	}
 	d := &Details{
 		Facts: s.facts, InputSize: uint64(s.job.Size), File: s.f, Debug: s.debug, Table: s.table,
-		Stubs: s.stubs, Result: s.translation.Result, Pads: s.pads, Linux: s.opt.Linux,
+		Stubs: s.stubs, Translation: s.translation.Result, Pads: s.pads, Linux: s.opt.Linux,
 	}
 	if layout := s.translation.layout; layout != nil && !s.f.IsObject() { // a file without CFI has none
 		d.section, d.addr = s.translation.section, layout.Addr

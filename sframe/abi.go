@@ -3,6 +3,7 @@ package sframe
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 )
 
 // An ABI identifies a processor ABI and its byte order (section "SFrame ABI/arch Identifier").
@@ -17,10 +18,11 @@ const (
 
 // An abiInfo holds the format's constants for an ABI.
 type abiInfo struct {
-	name    string
-	order   Order
-	fixedRA int8   // offset of the RA slot from the CFA in bytes; 0: tracked per row
-	sp, fp  uint16 // DWARF register numbers, used by flexible FDEs
+	name      string
+	order     Order
+	fixedRA   int8   // offset of the RA slot from the CFA in bytes; 0: tracked per row
+	sp, fp    uint16 // DWARF register numbers, used by flexible FDEs
+	registers string // names by DWARF number
 	// The data word of a CFA offset is (offset - cfaBias) / cfaScale (section "s390x").
 	cfaBias, cfaScale int32
 	// Data words are CFA, RA, FP. With padRA, a row with an FP but no RA has a zero RA word. With regWords, words may
@@ -30,12 +32,17 @@ type abiInfo struct {
 
 // abis holds the constants of each ABI.
 var abis = [...]abiInfo{
-	AArch64Big:    {name: "aarch64_be", order: binary.BigEndian, sp: 31, fp: 29, cfaScale: 1},
-	AArch64Little: {name: "aarch64", order: binary.LittleEndian, sp: 31, fp: 29, cfaScale: 1},
-	AMD64Little:   {name: "amd64", order: binary.LittleEndian, fixedRA: -8, sp: 7, fp: 6, cfaScale: 1},
+	AArch64Big:    {name: "aarch64_be", order: binary.BigEndian, sp: 31, fp: 29, cfaScale: 1, registers: aarch64Names},
+	AArch64Little: {name: "aarch64", order: binary.LittleEndian, sp: 31, fp: 29, cfaScale: 1, registers: aarch64Names},
+	AMD64Little: {name: "amd64", order: binary.LittleEndian, fixedRA: -8, sp: 7, fp: 6, cfaScale: 1,
+		registers: "rax rdx rcx rbx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip"},
 	S390XBig: {name: "s390x", order: binary.BigEndian, sp: 15, fp: 11, cfaBias: 160, cfaScale: 8, padRA: true,
-		regWords: true},
+		regWords: true, registers: "r0 r1 r2 r3 r4 r5 r6 r7 r8 r9 r10 r11 r12 r13 r14 r15 " +
+			"f0 f2 f4 f6 f1 f3 f5 f7 f8 f10 f12 f14 f9 f11 f13 f15"},
 }
+
+const aarch64Names = "x0 x1 x2 x3 x4 x5 x6 x7 x8 x9 x10 x11 x12 x13 x14 x15 x16 x17 x18 x19 x20 x21 x22 x23 x24 x25 " +
+	"x26 x27 x28 x29 x30 sp"
 
 // info returns the abiInfo of the ABI. It is zero for an unknown ABI.
 func (a ABI) info() *abiInfo {
@@ -70,6 +77,17 @@ func (a ABI) SP() uint16 { return a.info().sp }
 
 // FP returns the DWARF number of the frame pointer, as used in flexible FDEs.
 func (a ABI) FP() uint16 { return a.info().fp }
+
+// Register returns the name of the register with a DWARF number, for example "rbp"; if it has none, "r" and the number.
+func (a ABI) Register(n uint64) string {
+	if names := strings.Fields(a.info().registers); n < uint64(len(names)) {
+		return names[n]
+	}
+	return fmt.Sprint("r", n)
+}
+
+// Text is like Row.String, but with the names of registers: "CFA rbp+16, RA *(c-8), FP *(c-16)".
+func (a ABI) Text(r Row) string { return a.Normal(r).text(a) }
 
 // SameRow reports whether two rows are equivalent. Rows of flexible FDEs refer to SP and FP by register number.
 func (a ABI) SameRow(x, y Row) bool { return a.Normal(x) == a.Normal(y) }

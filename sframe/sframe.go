@@ -1,6 +1,18 @@
 // Package sframe implements the SFrame format: it encodes and decodes sections of all versions and ABIs. It depends
 // only on the standard library.
 //
+//	f, err := elf.Open("program") // debug/elf; for an *elffile.File, see Load
+//	if err != nil {
+//		return err
+//	}
+//	section, err := sframe.FromELF(f)
+//	if err != nil {
+//		return err
+//	}
+//	if m, ok, err := section.Lookup(0x451); ok && err == nil {
+//		fmt.Println(section.ABI.Text(m.Row)) // CFA rbp+16, RA *(c-8), FP *(c-16)
+//	}
+//
 // An SFrame section describes functions. A function descriptor entry (FDE) covers a range of code and has a list of
 // frame row entries (FREs). Each FRE applies from its start address to the start of the next FRE. A row says how to
 // compute the canonical frame address (CFA), and how to find the return address (RA) and the caller's frame pointer
@@ -12,9 +24,6 @@
 //
 // Section names quoted in comments are from "The SFrame format", version 2 errata 1; for version 3, comments refer to
 // binutils' include/sframe.h.
-//
-// Other packages decide which functions share rows (package emit), compute the rows (package translate), and check that
-// they are correct (package verify).
 package sframe
 
 import "fmt"
@@ -61,13 +70,16 @@ type Rule struct {
 	Deref  bool
 }
 
-func (r Rule) String() string {
+func (r Rule) String() string { return ABI(0).RuleText(r) }
+
+// RuleText is like Rule.String, but names the register of a rule with base Register.
+func (a ABI) RuleText(r Rule) string {
 	if r.Base == None {
 		return "none"
 	}
 	s := baseNames[r.Base]
 	if r.Base == Register {
-		s += fmt.Sprint(r.Reg)
+		s = a.Register(uint64(r.Reg))
 	}
 	s += fmt.Sprintf("%+d", r.Offset)
 	if r.Deref {
@@ -84,11 +96,14 @@ type Row struct {
 }
 
 // String returns the row's rules, for example "CFA sp+16, RA *(c-8), FP *(c-16)". A missing rule is "none".
-func (r Row) String() string {
+func (r Row) String() string { return r.text(0) }
+
+// text is String with the names of an ABI's registers.
+func (r Row) text(a ABI) string {
 	if r.Outermost {
 		return "outermost"
 	}
-	s := fmt.Sprintf("CFA %v, RA %v, FP %v", r.CFA, r.RA, r.FP)
+	s := fmt.Sprintf("CFA %s, RA %s, FP %s", a.RuleText(r.CFA), a.RuleText(r.RA), a.RuleText(r.FP))
 	if r.Signed {
 		s += ", signed"
 	}

@@ -193,9 +193,9 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// TestRuleWriter checks that rules are printed in the notation of readelf --debug-dump=frames-interp. An expression is
+// TestRuleText checks that rules are printed in the notation of readelf --debug-dump=frames-interp. An expression is
 // printed as its value, as DWARF operations if its value is not known, or as bytes if it is truncated or too long.
-func TestRuleWriter(t *testing.T) {
+func TestRuleText(t *testing.T) {
 	long := slices.Repeat([]byte{0x96}, maxPrinted)
 	for _, tt := range []struct {
 		abi    sframe.ABI
@@ -229,7 +229,7 @@ func TestRuleWriter(t *testing.T) {
 		{sframe.AMD64Little, ColumnCFA, computed(append(long, 0x06, 0x06)...), "exp " +
 			strings.Repeat("96 ", maxPrinted-1) + "96 and 2 more bytes"},
 	} {
-		if got := NewRuleWriter(tt.abi).Rule(&Gap{Column: tt.column, Rule: tt.rule}); got != tt.want {
+		if got := (&Gap{Column: tt.column, Rule: tt.rule}).RuleText(tt.abi); got != tt.want {
 			t.Errorf("%v: %+v is %q, want %q", tt.abi, tt.rule, got, tt.want)
 		}
 	}

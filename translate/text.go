@@ -13,31 +13,18 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A RuleWriter formats rules like readelf --debug-dump=frames-interp, with the ABI's register names: r10+0, c-8, u. It
-// prints simple expressions as their value, for example *(rbp-8), and lists the operations of other expressions.
-type RuleWriter struct {
-	arch *arch.Arch
-}
-
-// NewRuleWriter returns a RuleWriter for an ABI.
-func NewRuleWriter(id sframe.ABI) *RuleWriter {
-	a := arch.OfABI(id)
-	if a == nil {
-		a = &arch.Arch{}
-	}
-	return &RuleWriter{a}
-}
-
-// Rule formats the rule that causes the gap, or returns "" if the gap is not caused by a rule.
-func (w *RuleWriter) Rule(g *Gap) string {
+// RuleText formats the rule that causes the gap like readelf --debug-dump=frames-interp, with the ABI's register names:
+// r10+0, c-8, u. It prints simple expressions as their value, for example *(rbp-8), and lists the operations of other
+// expressions. If the gap is not caused by a rule, it returns "".
+func (g *Gap) RuleText(abi sframe.ABI) string {
 	r := &g.Rule
 	switch {
 	case g.Column == ColumnNone:
 		return ""
 	case r.Rule == cfi.RuleCFA:
-		return w.value(value{base: ofReg, reg: r.Reg, off: r.Offset})
+		return value{base: ofReg, reg: r.Reg, off: r.Offset}.text(abi)
 	case r.Rule == cfi.RuleRegister:
-		return w.arch.Register(r.Reg)
+		return abi.Register(r.Reg)
 	case r.Rule != cfi.RuleExpression && r.Rule != cfi.RuleValExpression:
 		return r.String()
 	}
@@ -50,10 +37,10 @@ func (w *RuleWriter) Rule(g *Gap) string {
 	if v.base == unknown {
 		var b strings.Builder
 		b.WriteString("exp ")
-		prettyPrint(&b, r.Expression, w.arch.Register)
+		prettyPrint(&b, r.Expression, abi.Register)
 		return strings.TrimSpace(b.String())
 	}
-	return w.value(v)
+	return v.text(abi)
 }
 
 // maxPrinted is the maximum size in bytes of expressions that are printed in full.
@@ -78,12 +65,12 @@ func prettyPrint(out io.Writer, code []byte, name func(uint64) string) {
 	op.PrettyPrint(out, code, name)
 }
 
-func (w *RuleWriter) value(v value) string {
+func (v value) text(abi sframe.ABI) string {
 	var s string
 	if v.base == ofCFA {
 		s = fmt.Sprintf("c%+d", v.off)
 	} else {
-		s = fmt.Sprintf("%s%+d", w.arch.Register(v.reg), v.off)
+		s = fmt.Sprintf("%s%+d", abi.Register(v.reg), v.off)
 	}
 	if v.deref {
 		return "*(" + s + ")"

@@ -9,7 +9,6 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/amounts"
 	"cfi2sframe/internal/arch"
-	"cfi2sframe/internal/plt"
 	"cfi2sframe/sframe"
 )
 
@@ -22,11 +21,11 @@ type Options struct {
 	// Reach limits the start addresses of functions, for versions with 32-bit start addresses. The zero value means no
 	// limit.
 	Reach Reach
-	// Stubs are PLT stubs without CFI; see package plt.
-	Stubs []plt.Stub
+	// Stubs are PLT stubs without CFI.
+	Stubs []Stub
 	// Budget bounds the work on PLTs. Nil means no bound.
 	Budget *elffile.Budget
-	// Padding is, for each function, the number of padding bytes after it that get its last row; see package padding.
+	// Padding is, for each function, the number of padding bytes after it that get its last row.
 	// Nil means none.
 	Padding []uint8
 	// Plain prohibits flexible FDEs (V3).
@@ -149,8 +148,8 @@ type Sum struct {
 // A Result holds the gaps and counts of a translation. Sizes are in bytes of code.
 type Result struct {
 	Functions int // number of functions with CFI; all parts of an FDE count as one
-	amounts.Amounts
-	amounts.Restricted
+	Amounts
+	Restricted
 	Gaps []Gap // the first maxGaps gaps in address order; adjacent rows with the same rule are one gap
 	Sums map[Reason]Sum
 	cuts map[cfi.FDE]reasonSet // reasons of gaps in FDEs that overlap others

@@ -56,9 +56,9 @@ func TestRules(t *testing.T) {
 		{"def_cfa r6+16", amd64, function{code: []byte{0x0c, 6, 16}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.FP, 16)},
 			""},
 		{"def_cfa r6+16", amd64, function{code: []byte{0x0c, 6, 16}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.FP, 24)},
-			"CFA differs: SFrame has CFA fp+24"},
+			"CFA differs: SFrame has CFA rbp+24"},
 		{"def_cfa r6+16", amd64, function{code: []byte{0x0c, 6, 16}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.SP, 16)},
-			"CFA differs: SFrame has CFA sp+16"},
+			"CFA differs: SFrame has CFA rsp+16"},
 		{"def_cfa r10+0", amd64, function{code: []byte{0x0c, 10, 0}}, sframe.FDE{Flexible: true},
 			&sframe.Row{CFA: reg(10, 0)}, ""},
 		{"def_cfa r10+0", amd64, function{code: []byte{0x0c, 10, 0}}, sframe.FDE{Flexible: true},
@@ -217,7 +217,7 @@ func TestPlaces(t *testing.T) {
 	// rsp + 8 + (((rip & 0x1000) != 0) << 3)
 	wide := []byte{0x0f, 13, 0x77, 8, 0x80, 0, 0x0a, 0, 0x10, 0x1a, 0x30, 0x2e, 0x33, 0x24, 0x22}
 	two := spRows(0, 8, 8, 16, 16, 8, 24, 16)
-	const depends = "CFI depends on the load address: SFrame has CFA sp+"
+	const depends = "CFI depends on the load address: SFrame has CFA rsp+"
 	object := func(align uint64) *elffile.File {
 		b := image(t, elf.ET_REL, elf.EM_X86_64, amd64.order,
 			[]region{{name: ".text", code: make([]byte, 0x2000), apart: true}})
@@ -532,7 +532,7 @@ func TestShadowed(t *testing.T) {
 			{sframe.FDE{Start: 0x1010, Size: 16}, spRows(0, 8)}}, nil},
 		{"the first", fns[1], []fde{{sframe.FDE{Start: 0x1000, Size: 32}, spRows(0, 8)}},
 			[]string{"0x100c-0x1010: SFrame describes a function whose CFI is malformed",
-				"0x100c-0x1010: CFA differs: SFrame has CFA sp+8, RA none, FP none; CFI has CFA r7+16, RA c-8"}},
+				"0x100c-0x1010: CFA differs: SFrame has CFA rsp+8, RA none, FP none; CFI has CFA rsp+16, RA c-8"}},
 		{"the second", fns[1], []fde{{sframe.FDE{Start: 0x1000, Size: 32}, spRows(0, 8, 12, 16, 16, 8)}},
 			[]string{"0x100c-0x1010: SFrame describes a function whose CFI is malformed"}},
 		{"signal frame", function{begin: 0x1008, end: 0x1010, letters: "S"},

@@ -31,6 +31,8 @@ type Violation struct {
 	What string
 }
 
+func (v Violation) String() string { return fmt.Sprintf("%#x: %s", v.PC, v.What) }
+
 // A component is a set of functions connected by jumps.
 type component struct {
 	number    int

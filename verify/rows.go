@@ -200,6 +200,11 @@ func (c *checker) checkBlocks(d *sframe.FDE) bool {
 	return true
 }
 
+// both describes a row of SFrame and one of CFI.
+func (c *checker) both(e *sframe.Row, r *cfi.Rules) string {
+	return fmt.Sprintf("SFrame has %s; CFI has %s", c.abi.id.Text(*e), c.table.Text(r))
+}
+
 // compare compares the current rules of CFI, which have the given number, with the current segment over [begin, end),
 // and reports whether they agree. It returns an error if that takes too long.
 func (c *checker) compare(begin, end uint64, number uint32) (bool, error) {
@@ -241,15 +246,13 @@ func (c *checker) compare(begin, end uint64, number uint32) (bool, error) {
 		case got != want && c.vm.pcBits == 0 && c.popped(begin, end, want, got):
 			return true, nil
 		case got != want:
-			c.res.mismatch(pc, end, "%s: SFrame has CFA %v, RA %v, FP %v; CFI has %v", want.differs(got), e.CFA, e.RA,
-				e.FP, r)
+			c.res.mismatch(pc, end, "%s: %s", want.differs(got), c.both(e, r))
 			return false, nil
 		case c.vm.pcBits == 0: // the rules do not depend on the pc
 			c.agreed[number] = c.segs.row + 1
 			return true, nil
 		case (origin|unit)&c.vm.pcBits != 0:
-			return fail("CFI depends on the load address: SFrame has CFA %v, RA %v, FP %v; CFI has %v", e.CFA, e.RA,
-				e.FP, r)
+			return fail("CFI depends on the load address: %s", c.both(e, r))
 		}
 		if c.vm.pcBits < cycleSize {
 			if c.cycle.number != number {

@@ -84,7 +84,7 @@ func (c *checker) stubRow(o *orphan, in *stubCode) string {
 	if got == want && !e.Outermost && !e.Signed && !o.special {
 		return ""
 	}
-	return fmt.Sprintf("PLT stub: %s: SFrame has CFA %v, RA %v, FP %v", want.differs(got), e.CFA, e.RA, e.FP)
+	return fmt.Sprintf("PLT stub: %s: SFrame has %s", want.differs(got), c.abi.id.Text(*e))
 }
 
 // pltNames are the names of sections with PLT stubs.

@@ -324,7 +324,7 @@ func TestStubRows(t *testing.T) {
 			"0x1004-0x1005: PLT stub: SFrame describes code whose return address is overwritten"},
 		{"amd64, padding", amd64, sframe.V2, "ffe0 9090", sframe.FDE{}, rows(0, sp(8)), 4, ""},
 		{"amd64, CFA", amd64, sframe.V2, "6a01 ffe0", sframe.FDE{}, rows(0, sp(8)), 2,
-			"0x1002-0x1004: PLT stub: CFA differs: SFrame has CFA sp+8"},
+			"0x1002-0x1004: PLT stub: CFA differs: SFrame has CFA rsp+8"},
 		{"amd64, row inside an instruction", amd64, sframe.V2, "6a01 ffe0", sframe.FDE{}, rows(1, sp(8), sp(16)), 3,
 			"0x1001-0x1002: PLT stub: CFA differs"},
 		{"amd64, FP", amd64, sframe.V2, "ffe0", sframe.FDE{}, rows(0, fp), 0,

@@ -1,14 +1,14 @@
 // Package verify checks an SFrame section against the CFI from which it was generated, and rows for code without CFI
-// against that code. Each task has a file:
+// against that code.
 //
-//   - rows.go compares the rows of CFI with those of the section.
-//   - shadowed.go does so for FDEs that overlap others.
-//   - stubs.go follows code that only the section describes, which must be PLT stubs.
-//   - padding.go finds the padding after functions, where the section may repeat the last row.
-//   - epilogue.go proves rows of functions with a realigned stack that are more accurate than the CFI.
-//   - gotable.go compares the rows from the table of a Go program with the table and with the code; gostacks.go does so
-//     for functions that switch stacks.
-//   - inferred.go compares inferred rows with the instructions; steps.go implements the effects of instructions.
+//	result, err := verify.Check(table, section, f, verify.Options{Keep: 10}) // table and section are those of f
+//	if err != nil {
+//		return err
+//	}
+//	fmt.Println(result.Covered, "bytes of code agree")
+//	for _, m := range result.Mismatches {
+//		fmt.Println(m)
+//	}
 //
 // The comparison is numeric. Registers and memory are assigned arbitrary values, and the rules of SFrame and CFI are
 // evaluated as unwinders evaluate them. At every pc covered by SFrame, the CFA and the caller's pc, frame pointer and
@@ -45,12 +45,15 @@ func (m Mismatch) String() string {
 	return fmt.Sprintf("%#x-%#x: %s", m.Begin, m.End, m.What)
 }
 
+// Amounts says how much code can be unwound, in bytes.
+type Amounts = amounts.Amounts
+
 // A Result holds the outcome of a comparison. Sizes are in bytes of code.
 type Result struct {
-	amounts.Amounts // CFI and SFrame agree on the rows of Covered
-	Mismatches      []Mismatch
-	Total           int  // number of mismatches
-	Ended           bool // the comparison stopped after maxTotal mismatches
+	Amounts    // CFI and SFrame agree on the rows of Covered
+	Mismatches []Mismatch
+	Total      int  // number of mismatches
+	Ended      bool // the comparison stopped after maxTotal mismatches
 
 	keep int
 }
@@ -70,6 +73,7 @@ func (r *Result) mismatch(begin, end uint64, format string, args ...any) {
 
 // An abi describes an ABI: its DWARF register numbers, and its constants in the SFrame specification.
 type abi struct {
+	id             sframe.ABI
 	machine        elf.Machine
 	big            bool // big-endian
 	sp, fp, ra, pc uint64
@@ -120,6 +124,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	if big := t.Order == binary.BigEndian; !ok || a.machine != t.Machine || a.big != big {
 		return nil, fmt.Errorf("ABI %v does not match machine %v, %v", s.ABI, t.Machine, t.Order)
 	}
+	a.id = s.ABI
 	res := &Result{keep: opt.Keep}
 	if s.FixedRA != a.fixedRA || s.FixedFP != 0 {
 		res.mismatch(0, 0, "fixed offsets of RA and FP are %d and %d, but the ABI has %d and 0", s.FixedRA, s.FixedFP,

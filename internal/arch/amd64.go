@@ -19,10 +19,6 @@ var amd64 = Arch{
 	RA:      16,
 	PC:      16,
 	RAState: NoReg,
-	Registers: []string{
-		"rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp",
-		"r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip",
-	},
 
 	EntryCFA: 8, // the return address is at the top of the stack
 	FixedRA:  int64(sframe.AMD64Little.FixedRA()),

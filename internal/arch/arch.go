@@ -42,8 +42,7 @@ type Arch struct {
 	RA     uint64 // holds the return address after a call; on amd64 a virtual column for its stack slot
 	PC     uint64 // register number that denotes the pc in CFI expressions, or NoReg
 	// RAState is the pseudo-register that tells whether the return address is signed, or NoReg.
-	RAState   uint64
-	Registers []string // names by number
+	RAState uint64
 
 	EntryCFA int32 // CFA - SP at function entry
 	FixedRA  int64 // fixed offset of the saved return address from the CFA, or 0
@@ -129,12 +128,7 @@ func (a *Arch) ABI(o binary.ByteOrder) sframe.ABI {
 }
 
 // Register returns the name of a register.
-func (a *Arch) Register(n uint64) string {
-	if n < uint64(len(a.Registers)) {
-		return a.Registers[n]
-	}
-	return fmt.Sprintf("r%d", n)
-}
+func (a *Arch) Register(n uint64) string { return max(a.Little, a.Big).Register(n) }
 
 // PCRelType returns the relocation type for a pc-relative field of 4 or 8 bytes, and whether the machine has one.
 func (a *Arch) PCRelType(size int) (uint32, bool) {

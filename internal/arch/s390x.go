@@ -18,10 +18,6 @@ var s390x = Arch{
 	RA:      14,
 	PC:      NoReg,
 	RAState: NoReg,
-	Registers: []string{
-		"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
-		"f0", "f2", "f4", "f6", "f1", "f3", "f5", "f7", "f8", "f10", "f12", "f14", "f9", "f11", "f13", "f15",
-	},
 
 	EntryCFA: 160,
 	CallerSP: -160,

@@ -3,7 +3,6 @@ package arch
 import (
 	"debug/elf"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -50,7 +49,7 @@ func TestTables(t *testing.T) {
 		}},
 	} {
 		want := tt.want
-		want.Machine, want.Registers = tt.machine, strings.Fields(tt.registers)
+		want.Machine = tt.machine
 		got := Of(tt.machine)
 		if got == nil {
 			t.Errorf("no Arch for %v", tt.machine)
@@ -62,7 +61,7 @@ func TestTables(t *testing.T) {
 			t.Errorf("%v: %+v\nwant %+v", tt.machine, got, want)
 			continue
 		}
-		for n, name := range want.Registers {
+		for n, name := range strings.Fields(tt.registers) {
 			if got.Register(uint64(n)) != name {
 				t.Errorf("%v: register %d is %s, want %s", tt.machine, n, got.Register(uint64(n)), name)
 			}
@@ -83,7 +82,7 @@ func TestTables(t *testing.T) {
 	if Of(elf.EM_386) != nil || OfABI(5) != nil || Names() != "amd64, aarch64 and s390x" || MinPage != 4096 {
 		t.Error("another machine is known")
 	}
-	if last := len(amd64.Registers); amd64.Register(uint64(last)) != "r17" || !slices.Contains(amd64.Registers, "rip") {
-		t.Errorf("register %d is %s", last, amd64.Register(uint64(last)))
+	if name := amd64.Register(17); name != "r17" {
+		t.Errorf("register 17 is %s", name)
 	}
 }

@@ -507,9 +507,9 @@ func (w *walk) differ(f *frame, s *site, side int, wrong string, r *registers, g
 func (w *walk) truth(wrong string, r *registers, is caller) string {
 	sp, fp := r.r[w.m.SP], w.m.Register(w.m.FP)
 	in := func(value uint64) string {
-		for reg, name := range w.m.Registers {
-			if reg < numRegs && r.r[reg] == value && uint64(reg) != w.m.SP {
-				return "in " + name
+		for reg := range r.r {
+			if r.r[reg] == value && uint64(reg) != w.m.SP {
+				return "in " + w.m.Register(uint64(reg))
 			}
 		}
 		return "elsewhere"

@@ -28,7 +28,7 @@ func gapsOf(t *testing.T, f *elffile.File) (gaps []translate.Gap, functions []Fu
 	t.Helper()
 	run := &convert.Run{In: f.Contents(), Size: int64(f.Size), Report: func(d *convert.Details) error {
 		names := namesOf(d.File)
-		gaps, functions, u = d.Result.Gaps, names.Of(d.Result.Gaps), names.Uncovered(d)
+		gaps, functions, u = d.Translation.Gaps, names.Of(d.Translation.Gaps), names.Uncovered(d)
 		return nil
 	}}
 	must.Get(convert.Add(t.Context(), run, convert.Options{Version: sframe.V2, NoVerify: true, Workers: 1}))(t)

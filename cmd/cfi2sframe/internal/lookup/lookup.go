@@ -41,13 +41,12 @@ func Lookup(ctx context.Context, p *files.Program, places []string, fromCFI bool
 	if err != nil && (fromCFI || !errors.Is(err, cfi.ErrNone)) { // .sframe can be read without CFI
 		return nil, err
 	}
-	machine, abi, err := arch.Find(elf.Machine(x.f.Machine), x.f.Order)
-	if err != nil {
+	if _, x.abi, err = arch.Find(elf.Machine(x.f.Machine), x.f.Order); err != nil {
 		return nil, err
 	}
-	x.arch, x.words = machine, translate.NewRuleWriter(abi)
-	x.names = strings.NewReplacer(machine.Register(machine.SP), "sp", machine.Register(machine.FP), "fp")
-	l := &report.Lookup{Schema: report.Schema, ABI: abi.String(), From: "cfi"}
+	sp, fp := x.abi.Register(uint64(x.abi.SP())), x.abi.Register(uint64(x.abi.FP()))
+	x.names = strings.NewReplacer(sp, "sp", fp, "fp")
+	l := &report.Lookup{Schema: report.Schema, ABI: x.abi.String(), From: "cfi"}
 	if !fromCFI {
 		l.From, l.Format = sframe.SectionName, int(x.version)
 	}
@@ -73,8 +72,7 @@ type lookup struct {
 	section  *sframe.Section // or nil
 	version  sframe.Version  // version of the section, or the default version
 	table    *cfi.Table      // or nil
-	arch     *arch.Arch
-	words    *translate.RuleWriter
+	abi      sframe.ABI
 	names    *strings.Replacer // replaces the ABI's names of SP and FP
 	fde      int               // index of the FDE with the rows fres
 	fres     []sframe.FRE      // of the last FDE, or nil
@@ -276,12 +274,7 @@ func (x *lookup) rule(r sframe.Rule) string {
 
 // value formats a rule with the ABI's names of registers. Flexible FDEs refer to SP and FP by number.
 func (x *lookup) value(r sframe.Rule) string {
-	text := r.String()
-	if r.Base == sframe.Register {
-		number := fmt.Sprint("r", r.Reg)
-		text = strings.Replace(text, number, x.names.Replace(x.arch.Register(uint64(r.Reg))), 1)
-	}
-	return text
+	return x.names.Replace(x.abi.RuleText(r))
 }
 
 // cfiRule formats a rule of the CFI like a rule of .sframe.
@@ -298,7 +291,7 @@ func (x *lookup) cfiRule(g *translate.Gap) string {
 	case r.Rule == cfi.RuleValOffset:
 		return fmt.Sprintf("c%+d", r.Offset)
 	}
-	return x.names.Replace(x.words.Rule(g))
+	return x.names.Replace(g.RuleText(x.abi))
 }
 
 // cfiRow returns the row of the CFI for a pc, or nil.

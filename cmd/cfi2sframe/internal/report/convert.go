@@ -48,7 +48,7 @@ func Converted(d *convert.Details, limits *Limits) *Coverage {
 	if d.File.IsObject() {
 		c.MergedBy = f.Format.Mergers()
 	}
-	c.sumReasons(d.Result)
+	c.sumReasons(d.Translation)
 	c.listGaps(d, limits)
 	if w := c.withoutCFIWarning(convert.Infers(d.File)); w != "" {
 		c.Warnings = append(c.Warnings, w)
@@ -96,15 +96,14 @@ func (c *Coverage) sumReasons(res *translate.Result) {
 
 // listGaps lists the gaps and the code without CFI.
 func (c *Coverage) listGaps(d *convert.Details, limits *Limits) {
-	gaps := d.Result.Gaps[:take(&limits.gaps, len(d.Result.Gaps))]
+	gaps := d.Translation.Gaps[:take(&limits.gaps, len(d.Translation.Gaps))]
 	c.Omitted -= len(gaps)
 	c.Gaps = make([]Gap, len(gaps))
-	words := translate.NewRuleWriter(d.Facts.ABI)
 	for i := range gaps {
 		g := &gaps[i]
 		c.Gaps[i] = Gap{
 			Begin: g.Begin, End: g.End, Reason: g.Reason.Name(), Text: g.Reason.String(), Column: g.Column.String(),
-			Rule: words.Rule(g), FDE: fmt.Sprintf("%s+%#x", g.Function.Section(), g.Function.Offset()),
+			Rule: g.RuleText(d.Facts.ABI), FDE: fmt.Sprintf("%s+%#x", g.Function.Section(), g.Function.Offset()),
 		}
 		if g.Err != nil {
 			c.Gaps[i].Rule = g.Err.Error()
