@@ -42,8 +42,8 @@ func TestAppended(t *testing.T) {
 	if _, _, err := runBytes(appended, attach(alone)); !errors.Is(err, convert.ErrAppended) {
 		t.Errorf("attach: %v", err)
 	}
-	force := convert.AttachOptions{Section: companion(bytes.NewReader(alone), int64(len(alone))), Force: true}
-	if _, _, err := runBytes(appended, attachWith(force)); err != nil {
+	section := companion(bytes.NewReader(alone), int64(len(alone)))
+	if _, _, err := runBytes(appended, attachWith(section, convert.Options{Force: true})); err != nil {
 		t.Errorf("attach with Force: %v", err)
 	}
 

@@ -1,12 +1,20 @@
 // Package convert adds an .sframe section made from DWARF call frame information (CFI) to ELF files.
 //
-// Add reads the input, translates the CFI, encodes and lays out the section, and verifies the result against the CFI.
-// The input is a linked file, a relocatable object, or an archive of these. Convert does the same with a writer as
-// output. Remove removes the section, Detach writes it to a separate file, and Attach adds the section of such a file.
-// Check compares an .sframe, which may be from another tool, with the CFI of its file. Dump prints it.
+//	var out bytes.Buffer
+//	result, err := convert.Convert(ctx, bytes.NewReader(program), int64(len(program)), &out, convert.Options{})
+//	if err != nil {
+//		return err
+//	}
+//	for _, facts := range result.Facts { // one, or one for each member of an archive
+//		fmt.Println(facts.Covered, "of", facts.Described, "bytes of code have rows")
+//	}
 //
-// The individual steps are in packages cfi, translate, emit, elfwrite and verify, which can be used separately. This
-// package does not open or replace files, limit memory, or handle signals.
+// Add reads the input (a linked file, a relocatable object, or an archive of these), translates the CFI, encodes and
+// lays out the section, and verifies the result against the CFI. Convert does the same with a writer as output. Detach
+// writes the section to a separate file, and Attach adds it. Check compares an .sframe with the CFI of its file.
+//
+// The steps are in packages cfi, translate, emit, elfwrite and verify, which can be used separately. This package does
+// not open or replace files, limit memory, or handle signals.
 package convert
 
 import (
@@ -17,7 +25,6 @@ import (
 	"math"
 	"os"
 
-	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/filecopy"
@@ -119,18 +126,10 @@ func Detach(ctx context.Context, run *Run, buildID int, opt Options) (*Result, e
 	return c.run()
 }
 
-// AttachOptions control Attach.
-type AttachOptions struct {
-	Section Opener     // opens the file that contains the detached section
-	Source  cfi.Source // sections from which CFI is loaded
-	Debug   Opener     // opens the debug file, or nil
-	Infer   bool       // also infer rows from instructions
-	Force   bool       // replace an old .sframe, and move appended data
-}
-
-// Attach adds the section of another file if it agrees with the CFI.
-func Attach(ctx context.Context, run *Run, opt AttachOptions) (*Result, error) {
-	c := newConversion(ctx, run, func(s *single) error { return s.attach(opt.Section) })
+// Attach adds the section of another file, which the Opener opens, if it agrees with the CFI. Of the options, it uses
+// Source, Infer, Debug and Force.
+func Attach(ctx context.Context, run *Run, section Opener, opt Options) (*Result, error) {
+	c := newConversion(ctx, run, func(s *single) error { return s.attach(section) })
 	c.opt, c.noArchive = Options{Source: opt.Source, Infer: opt.Infer, Debug: opt.Debug, Force: opt.Force}, true
 	return c.run()
 }

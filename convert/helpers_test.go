@@ -36,12 +36,12 @@ func attach(alone []byte) job { return attachRead(bytes.NewReader(alone), int64(
 
 // attachRead is attach for a reader.
 func attachRead(r io.ReaderAt, size int64) job {
-	return attachWith(convert.AttachOptions{Section: companion(r, size)})
+	return attachWith(companion(r, size), convert.Options{})
 }
 
-func attachWith(opt convert.AttachOptions) job {
+func attachWith(section convert.Opener, opt convert.Options) job {
 	return func(ctx context.Context, run *convert.Run) (*convert.Result, error) {
-		return convert.Attach(ctx, run, opt)
+		return convert.Attach(ctx, run, section, opt)
 	}
 }
 

@@ -83,7 +83,7 @@ func TestSeparate(t *testing.T) {
 		return convert.Detach(ctx, run, 1<<10, convert.Options{})
 	}
 	failing := errors.New("it cannot be opened")
-	attachBy := func(open convert.Opener) job { return attachWith(convert.AttachOptions{Section: open}) }
+	attachBy := func(open convert.Opener) job { return attachWith(open, convert.Options{}) }
 	for _, tt := range []struct {
 		name string
 		b    []byte
@@ -114,9 +114,9 @@ func TestSeparate(t *testing.T) {
 			t.Errorf("%s, skipped: %+v, %v; want %q", tt.name, res, err, tt.stay)
 		}
 	}
-	force := convert.AttachOptions{Section: companion(bytes.NewReader(alone), int64(len(alone))), Force: true}
+	force := attachWith(companion(bytes.NewReader(alone), int64(len(alone))), convert.Options{Force: true})
 	for _, old := range [][]byte{prog, with} {
-		if got, _, err := runBytes(old, attachWith(force)); err != nil || string(got) != string(with) {
+		if got, _, err := runBytes(old, force); err != nil || string(got) != string(with) {
 			t.Errorf("attached, the file differs: %v", err)
 		}
 	}
@@ -183,14 +183,15 @@ func TestOtherFiles(t *testing.T) {
 	if format, err := convert.FormatOf(section); err == nil {
 		t.Errorf("a damaged row: %v", format)
 	}
-	for name, opt := range map[string]convert.AttachOptions{
+	for name, opt := range map[string]convert.Options{
 		"a debug file that cannot be opened": {
 			Debug: func(*elffile.File) (*convert.Companion, error) { return nil, failing },
 		},
 		"no CFI from that source": {Source: cfi.DebugFrame},
 	} {
-		opt.Section = companion(bytes.NewReader(alone), int64(len(alone)))
-		if _, res, err := runBytes(prog, attachWith(opt)); !errors.Is(err, failing) && !errors.Is(err, cfi.ErrNone) {
+		section := companion(bytes.NewReader(alone), int64(len(alone)))
+		_, res, err := runBytes(prog, attachWith(section, opt))
+		if !errors.Is(err, failing) && !errors.Is(err, cfi.ErrNone) {
 			t.Errorf("%s: %+v, %v", name, res, err)
 		}
 	}

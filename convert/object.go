@@ -64,10 +64,8 @@ func (o *object) layOut(t *translation) (err error) {
 	if err != nil {
 		return err
 	}
-	into := elfwrite.Object{Type: o.objectType(), StartSize: t.content.StartSize(), Module: o.opt.Linux == LinuxModule}
-	for _, start := range starts {
-		into.Starts = append(into.Starts, elfwrite.Start(start))
-	}
+	into := elfwrite.Object{Type: o.objectType(), StartSize: t.content.StartSize(), Module: o.opt.Linux == LinuxModule,
+		Starts: starts}
 	t.section = section
 	t.layout, err = elfwrite.PlanObject(o.f, t.content.Size(), into, elfwrite.Options{Force: o.opt.mayReplace()})
 	return err

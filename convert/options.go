@@ -19,28 +19,29 @@ const DefaultVersion = sframe.V3
 
 // Options control the section. The zero value selects the default version and checks the result.
 type Options struct {
+	// The format of the section.
 	Version   sframe.Version // version to write; 0 means DefaultVersion
 	PCRel     bool           // each start address is relative to its own field (errata 1)
 	Outermost bool           // rows for code without a caller (errata 2)
-	Source    cfi.Source     // sections from which CFI is loaded
-	Debug     Opener         // opens the debug file, for .debug_frame and symbols missing from the file; or nil
-	Force     bool           // replace an old .sframe, and move appended data (see ErrAppended)
-	Update    bool           // replace an old .sframe, unless it is up to date
-	NoVerify  bool           // do not check the result
-	Infer     bool           // infer rows from instructions for code without CFI
-	Progress  Progress       // called while rows are inferred, or nil
 	NoPadding bool           // no rows for padding between functions
 	NoPCMask  bool           // rows for each entry of a PLT instead of PC-mask FDEs
 	Share     Share          // sharing of FRE lists
-	// Workers bounds the number of threads. 0 means the number of processors, or fewer for small files. The result does
-	// not depend on it.
-	Workers int
-	// Linux identifies the Linux unwinder that reads the section. Rows that Linux would reject or never use are
-	// omitted.
-	Linux Linux
-	// Reserved names the symbols START:END around the bytes of a linked file that a linker script reserves for the
-	// section.
-	Reserved string
+	Linux     Linux          // the Linux unwinder that reads the section: no rows that it would reject or never use
+
+	// The sources of rows.
+	Source   cfi.Source // sections from which CFI is loaded
+	Debug    Opener     // opens the debug file, for .debug_frame and symbols missing from the file; or nil
+	Infer    bool       // infer rows from instructions for code without CFI
+	Progress Progress   // called while rows are inferred, or nil
+
+	// What to do with the old section, and where the new one is. Without Force and Update, an old .sframe is an error.
+	Force    bool   // replace an old .sframe, and move appended data (see ErrAppended)
+	Update   bool   // replace an old .sframe, unless it is up to date
+	Reserved string // symbols START:END around the bytes that a linker script reserves for .sframe, or ""
+
+	// The work. The result does not depend on it.
+	NoVerify bool // do not check the result
+	Workers  int  // maximum number of threads; 0 means the number of processors, or fewer for small files
 }
 
 // An Opener opens a file that belongs to f. It may return nil if there is none.

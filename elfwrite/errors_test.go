@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/emit"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
@@ -57,7 +58,7 @@ func jobs(t *testing.T) []job {
 		}},
 		{"object", elftest.NewObject().Bytes(), content(60), func(f *elffile.File) (*Layout, error) {
 			return PlanObject(f, 60, Object{Type: elf.SHT_PROGBITS, StartSize: 4,
-				Starts: []Start{{28, f.Sections[elftest.ObjText].Base}}}, Options{})
+				Starts: []emit.Start{{Off: 28, Addr: f.Sections[elftest.ObjText].Base}}}, Options{})
 		}},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/emit"
 	"cfi2sframe/internal/arch"
 	"cfi2sframe/sframe"
 )
@@ -17,14 +18,8 @@ const relaName = ".rela" + sframe.SectionName
 type Object struct {
 	Type      elf.SectionType // type of .sframe
 	StartSize int             // size of a start address in bytes
-	Starts    []Start         // in the order of the relocations
+	Starts    []emit.Start    // in the order of the relocations
 	Module    bool            // the object is loaded as is, not linked with others
-}
-
-// A Start is a start address that the linker relocates.
-type Start struct {
-	Off  uint64 // offset of the field in .sframe, in bytes
-	Addr uint64 // address to be stored, relative to elffile.Section.Base
 }
 
 // PlanObject returns the layout of the relocatable object f with an .sframe of size bytes and its relocations, in the

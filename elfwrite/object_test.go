@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/emit"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/must"
@@ -23,13 +24,13 @@ func addObject(t *testing.T, old, section []byte, o Object, opt Options) []byte 
 }
 
 // start returns a start address in a section of an object.
-func start(t *testing.T, b []byte, section int, off, field uint64) Start {
+func start(t *testing.T, b []byte, section int, off, field uint64) emit.Start {
 	t.Helper()
 	s := elftest.Parse(t, b).Sections[section]
 	if s.Base == 0 {
 		t.Fatalf("section %d has no address", section)
 	}
-	return Start{Off: field, Addr: s.Base + off}
+	return emit.Start{Off: field, Addr: s.Base + off}
 }
 
 // rela returns an encoded relocation (ELF gABI, "Relocation").
@@ -51,7 +52,7 @@ func TestObject(t *testing.T) {
 	sym := uint32(len(o.Symbols)/elffile.SymSize - 1) // the last symbol, that of .text.cold
 	want := append(rela(binary.LittleEndian, 28, 1, uint32(elf.R_X86_64_PC32), 48),
 		rela(binary.LittleEndian, 48, sym, uint32(elf.R_X86_64_PC32), 4)...)
-	obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{
+	obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []emit.Start{
 		start(t, old, elftest.ObjText, 48, 28), start(t, old, cold, 4, 48),
 	}}
 	b := addObject(t, old, section, obj, Options{})
@@ -112,7 +113,7 @@ func TestObjectRemoval(t *testing.T) {
 	o.Sections[0].Addralign = 0
 	o.Tail = []byte("unknown bytes")
 	old := o.Bytes()
-	obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, elftest.ObjText, 0, 28)}}
+	obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []emit.Start{start(t, old, elftest.ObjText, 0, 28)}}
 	if got := remove(t, addObject(t, old, content(60), obj, Options{})); !bytes.Equal(got, old) {
 		t.Errorf("%d bytes, which are not the %d of the object before", len(got), len(old))
 	}
@@ -153,7 +154,7 @@ func TestObjectMiddle(t *testing.T) {
 			}
 			sameSection(t, before, after, i)
 		}
-		obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, elftest.ObjText, 0, 28)}}
+		obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []emit.Start{start(t, old, elftest.ObjText, 0, 28)}}
 		b := addObject(t, old, content(500), obj, Options{Force: true})
 		f := elftest.Parse(t, b)
 		got, err := f.ReadSection(&f.Sections[at])
@@ -273,7 +274,7 @@ func TestObjectAnchors(t *testing.T) {
 		o.Add(".text.other", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, make([]byte, 16))
 		tt.change(o)
 		old := o.Bytes()
-		obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, other, 8, 28)}}
+		obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []emit.Start{start(t, old, other, 8, 28)}}
 		if tt.want != "" {
 			if _, err := PlanObject(elftest.Parse(t, old), 40, obj, Options{}); err == nil || err.Error() != tt.want {
 				t.Errorf("%s: error is %v, want %q", tt.name, err, tt.want)
@@ -293,7 +294,8 @@ func TestObjectBig(t *testing.T) {
 	const aarch64Prel32, s390PC32 = 261, 5 // ELF for the Arm 64-bit Architecture; s390x ABI, "Relocation Types"
 	for m, typ := range map[elf.Machine]uint32{elf.EM_AARCH64: aarch64Prel32, elf.EM_S390: s390PC32} {
 		old := elftest.BigObject(m, typ).Bytes()
-		obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, elftest.ObjText, 16, 28)}}
+		obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4,
+			Starts: []emit.Start{start(t, old, elftest.ObjText, 16, 28)}}
 		f := elftest.Parse(t, addObject(t, old, content(40), obj, Options{}))
 		want := rela(binary.BigEndian, 28, 1, typ, 16)
 		if got, err := f.ReadSection(f.Section(".rela.sframe")); err != nil || !bytes.Equal(got, want) {
@@ -360,7 +362,7 @@ func TestObjectRefused(t *testing.T) {
 			"machine EM_386 is not supported"},
 		{"size of start addresses", sound, Object{StartSize: 2},
 			"machine EM_X86_64: no known pc-relative relocation of 2 bytes"},
-		{"a function outside all sections", sound, Object{StartSize: 4, Starts: []Start{{Addr: 0x123}}},
+		{"a function outside all sections", sound, Object{StartSize: 4, Starts: []emit.Start{{Addr: 0x123}}},
 			"function at 0x123 is in no section"},
 	} {
 		if tt.obj.StartSize == 0 {

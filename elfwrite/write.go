@@ -13,15 +13,18 @@ import (
 	"cfi2sframe/internal/filecopy"
 )
 
+// A Target is the destination of a copy, such as an *os.File. Writes past its end must extend it with zeros.
+type Target = filecopy.Target
+
 // Begin writes to dst, which must be empty, the bytes before .sframe that do not depend on its size.
-func (l *Layout) Begin(ctx context.Context, dst filecopy.Target, src io.ReaderAt) error {
+func (l *Layout) Begin(ctx context.Context, dst Target, src io.ReaderAt) error {
 	return copyRanges(ctx, dst, src, l.copiedByBegin())
 }
 
 // Write writes the new file to dst, from the old file src and the section's contents, which have Size bytes and are
 // encoded for address Addr. If begun is not nil, dst has been written by begun.Begin; otherwise it is empty. Write
 // stops when ctx is done.
-func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt, section []byte, begun *Layout) error {
+func (l *Layout) Write(ctx context.Context, dst Target, src io.ReaderAt, section []byte, begun *Layout) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
@@ -58,7 +61,7 @@ func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt
 }
 
 // copyRanges copies ranges of src to dst.
-func copyRanges(ctx context.Context, dst filecopy.Target, src io.ReaderAt, ranges []extent) error {
+func copyRanges(ctx context.Context, dst Target, src io.ReaderAt, ranges []extent) error {
 	for _, c := range ranges {
 		if err := filecopy.Range(ctx, dst, int64(c.to), src, int64(c.from), int64(c.n)); err != nil {
 			return err
@@ -93,13 +96,13 @@ func (l *Layout) firstCopies() []extent {
 	return copies
 }
 
-func writeAt(dst filecopy.Target, b []byte, off uint64) error {
+func writeAt(dst Target, b []byte, off uint64) error {
 	_, err := dst.WriteAt(b, int64(off))
 	return err
 }
 
 // writeHeaders writes the ELF header and both header tables.
-func (l *Layout) writeHeaders(dst filecopy.Target) error {
+func (l *Layout) writeHeaders(dst Target) error {
 	h := l.f.Header64
 	h.Phoff = l.phoff
 	h.Phnum = uint16(len(l.progs))
@@ -118,7 +121,7 @@ func (l *Layout) writeHeaders(dst filecopy.Target) error {
 }
 
 // writeTable writes headers of one kind.
-func writeTable[T any](dst filecopy.Target, order binary.ByteOrder, off uint64, table []T) error {
+func writeTable[T any](dst Target, order binary.ByteOrder, off uint64, table []T) error {
 	b, err := binary.Append(nil, order, table)
 	if err != nil {
 		return err
@@ -144,7 +147,7 @@ func (l *Layout) storeOverflow(h *elf.Header64) {
 
 // updateSymbols updates the section indexes of symbols, and the values of symbols in moved sections. Indexes that do
 // not fit in a symbol (SHN_XINDEX) never change.
-func (l *Layout) updateSymbols(dst filecopy.Target) error {
+func (l *Layout) updateSymbols(dst Target) error {
 	for i := range l.index {
 		s := &l.f.Sections[i]
 		if t := elf.SectionType(s.Type); t != elf.SHT_SYMTAB && t != elf.SHT_DYNSYM {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
 )
@@ -39,10 +38,7 @@ func (c *call) detachCommand(cmd *cobra.Command) {
 func (c *call) attachCommand(cmd *cobra.Command) {
 	s := newConversion()
 	s.verb = "attach"
-	s.work = func() files.Work {
-		return files.Attach(s.sframe, convert.AttachOptions{Source: s.Source, Infer: s.Infer, Force: s.Force},
-			s.debugFile)
-	}
+	s.work = func() files.Work { return files.Attach(s.sframe, s.Options, s.debugFile) }
 	sframeFlag(cmd, &s.sframe)
 	s.outputFlags(cmd, "replace each FILE with its result")
 	s.defineTrees(cmd)

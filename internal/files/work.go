@@ -44,12 +44,12 @@ func Detach(byBuildID bool, opt convert.Options, debug string) Work {
 }
 
 // Attach adds the detached .sframe from a file, or by build-id from a directory.
-func Attach(sframe string, opt convert.AttachOptions, debug string) Work {
+func Attach(sframe string, opt convert.Options, debug string) Work {
 	return func(ctx context.Context, run *convert.Run, path string) (*convert.Result, error) {
 		opt := opt
 		opt.Debug = debugfile.Opener(debug, path)
-		opt.Section = func(f *elffile.File) (*convert.Companion, error) { return debugfile.OpenSFrame(sframe, f) }
-		return convert.Attach(ctx, run, opt)
+		section := func(f *elffile.File) (*convert.Companion, error) { return debugfile.OpenSFrame(sframe, f) }
+		return convert.Attach(ctx, run, section, opt)
 	}
 }
 
