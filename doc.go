@@ -6,6 +6,7 @@
 //   - cfi returns the rows of .eh_frame and .debug_frame
 //   - convert converts and checks files
 //   - elffile reads ELF files that may be damaged
+//   - translate, emit, elfwrite and verify are the steps of a conversion
 //
 // docs/architecture.md describes the other packages.
 package cfi2sframe

@@ -1,5 +1,12 @@
 // Package emit builds SFrame sections from functions and their rows.
 //
+//	section := emit.Join([]*emit.Builder{builder}) // the builder has functions from translate.Translate
+//	encoded, err := section.Encode(0x2000)         // the address that the section will have
+//	if err != nil {
+//		return err
+//	}
+//	fmt.Println(section.NumFDEs(), "FDEs,", len(encoded), "bytes")
+//
 // It works in three phases, each with its own type:
 //
 //   - A Builder collects functions. Each distinct row gets a number and is encoded once. Builders for parts of a
@@ -9,12 +16,9 @@
 //   - Section.Encode returns the bytes for an address. FREs do not depend on the address of the section; start
 //     addresses of FDEs do.
 //
-// An FDE describes a range of code, not a function. Without Options.Join, each function gets an FDE. With Options.Join,
-// all rows in address order form one sequence, and Join divides this sequence into FDEs at minimum cost, as divide.go
-// explains. The start of the last row determines the width of an FDE's start addresses, each row uses the smallest data
-// words that hold its offsets, and adjacent equal rows are merged.
-//
-// Package translate determines the rows of a function, and package elfwrite the address of the section in the file.
+// With Options.Join, all rows in address order form one sequence, and Join divides this sequence into FDEs at minimum
+// cost, as divide.go explains. The start of the last row determines the width of an FDE's start addresses, each row
+// uses the smallest data words that hold its offsets, and adjacent equal rows are merged.
 package emit
 
 import (
