@@ -22,14 +22,8 @@ const costVarying = 250
 func (x *translator) plt(pushAt uint64) error {
 	r := &x.row
 	size := r.End - r.Begin
-	gap := Gap{Column: ColumnCFA, Rule: r.CFA}
-	if x.opt.alignment(r.Begin)%arch.PLTEntry != 0 {
-		gap.Reason = CFAAddress
-	} else if size > maxPLT {
-		gap.Reason = CFAExpression
-	}
-	if gap.Reason != 0 {
-		x.gap(r.Begin, r.End, gap)
+	if g := x.whyNoPLT(); g.Reason != 0 {
+		x.gap(r.Begin, r.End, g)
 		return nil
 	}
 	if err := x.opt.Budget.Spend(costVarying, size); err != nil {
@@ -144,7 +138,7 @@ func (x *translator) likeStubs(stubs []plt.Stub) error {
 			}
 		}
 	}
-	x.open, x.runs, x.refs = false, x.runs[:0], x.refs[:0]
+	x.begin(nil, 0)
 	rep := uint64(0)
 	if len(steps) > 1 {
 		rep = stubs[0].End - begin

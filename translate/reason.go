@@ -1,7 +1,5 @@
 package translate
 
-import "fmt"
-
 // A Reason tells why code cannot be expressed in SFrame.
 type Reason uint8
 
@@ -32,10 +30,11 @@ const (
 	OutsideText   // Linux does not look up the code: a kernel frees it after use
 	Disputed      // FDEs contradict each other
 	Malformed     // the CFI is malformed
+	numReasons    // not a reason
 )
 
 // Names are stable because JSON reports contain them.
-var reasons = [...]struct{ name, text string }{
+var reasons = [numReasons]struct{ name, text string }{
 	DRAP:          {"drap", "stack realignment (DRAP)"},
 	CFARegister:   {"cfa-register", "CFA based on a register other than SP and FP"},
 	CFAExpression: {"cfa-expression", "CFA given by an expression"},
@@ -63,19 +62,9 @@ var reasons = [...]struct{ name, text string }{
 }
 
 // Name returns a short name for use by programs, for example "cfa-register".
-func (r Reason) Name() string {
-	if int(r) < len(reasons) && reasons[r].name != "" {
-		return reasons[r].name
-	}
-	return fmt.Sprintf("reason-%d", uint8(r))
-}
+func (r Reason) Name() string { return reasons[r].name }
 
-func (r Reason) String() string {
-	if int(r) < len(reasons) && reasons[r].text != "" {
-		return reasons[r].text
-	}
-	return fmt.Sprintf("Reason(%d)", uint8(r))
-}
+func (r Reason) String() string { return reasons[r].text }
 
 // Loss reports whether a stack trace loses frames because of the gap. Outermost code has no caller.
 func (r Reason) Loss() bool { return r != Outermost }
@@ -83,7 +72,7 @@ func (r Reason) Loss() bool { return r != Outermost }
 // Reasons returns all reasons in the order of reports.
 func Reasons() []Reason {
 	var all []Reason
-	for r := DRAP; int(r) < len(reasons); r++ {
+	for r := DRAP; r < numReasons; r++ {
 		all = append(all, r)
 	}
 	return all

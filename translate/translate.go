@@ -3,7 +3,6 @@ package translate
 import (
 	"math"
 	"math/bits"
-	"slices"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
@@ -178,10 +177,11 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 		translations: make([]translation, t.NumRules()), repeat: make([]repeatable, t.NumPrograms()),
 	}
 	for i := range t.Len() {
+		var pad uint64
 		if opt.Padding != nil {
-			x.pad = uint64(opt.Padding[i])
+			pad = uint64(opt.Padding[i])
 		}
-		if err := x.function(t.At(i)); err != nil {
+		if err := x.function(t.At(i), pad); err != nil {
 			return nil, err
 		}
 	}
@@ -241,23 +241,32 @@ type translator struct {
 	sink   Sink
 	res    *Result
 
-	fn    *cfi.Function // current function
-	pad   uint64        // bytes of padding after the function
-	row   cfi.Row       // current row
-	open  bool          // the last run can be extended
-	runs  []run
-	refs  []sframe.Ref
-	gaps  []Gap
-	steps []sframe.Ref
-
 	translations []translation // by rule-set number
 	lost         []Gap         // gaps for rules that cannot be expressed
+	epilogues    []epilogue    // by translation.n
 	restrictions []restriction // by the sink's row number
 	repeat       []repeatable  // by program number
-	pcRead       bool          // a rule of the current function depends on the pc
+	steps        []sframe.Ref  // memory for plt
 
-	epilogues []epilogue   // by translation.n
-	popped    elffile.Span // range of the current epilogue in which FP has the caller's value, contrary to the CFI
+	current
+}
+
+// current is the state of one function.
+type current struct {
+	fn     *cfi.Function
+	pad    uint64  // bytes of padding after the function
+	row    cfi.Row // current row
+	open   bool    // the last run can be extended
+	pcRead bool    // a rule depends on the pc
+	runs   []run
+	refs   []sframe.Ref
+	gaps   []Gap
+	popped elffile.Span // range of the current epilogue in which FP has the caller's value, contrary to the CFI
+}
+
+// begin replaces the state of the previous function, but keeps its memory.
+func (c *current) begin(fn *cfi.Function, pad uint64) {
+	*c = current{fn: fn, pad: pad, runs: c.runs[:0], refs: c.refs[:0], gaps: c.gaps[:0]}
 }
 
 // A run is an FDE under construction.
@@ -282,82 +291,57 @@ func (x *translator) restrictionOf(r *sframe.Row) restriction {
 	}
 }
 
-func (x *translator) function(fn *cfi.Function) error {
-	x.fn, x.open, x.pcRead, x.popped = fn, false, false, elffile.Span{}
-	x.runs, x.refs, x.gaps = x.runs[:0], x.refs[:0], x.gaps[:0]
+func (x *translator) function(fn *cfi.Function, pad uint64) error {
+	if end := fn.End + pad; !x.opt.Reach.Has(fn.Begin, end-1) || end-fn.Begin > math.MaxUint32 {
+		pad = 0
+	}
+	x.begin(fn, pad)
 	x.res.Described += fn.End - fn.Begin
-	if end := fn.End + x.pad; !x.opt.Reach.Has(fn.Begin, end-1) || end-fn.Begin > math.MaxUint32 {
-		x.pad = 0
+	if why := x.whyNoFDE(); why != 0 {
+		x.withoutFDE(why)
+		return x.commit()
 	}
-	switch {
-	case x.opt.Outside != nil && x.opt.Outside(fn.Begin):
-		x.withoutFDE(OutsideText)
-	case fn.Signal() && !x.layout.Signal:
-		x.withoutFDE(SignalFrame)
-	case !x.opt.Reach.Has(fn.Begin, fn.End-1): // an FDE may start at any row of the function
-		x.withoutFDE(TooFar)
-	case fn.End-fn.Begin > math.MaxUint32:
-		x.withoutFDE(TooLarge)
-	default:
-		n := fn.Program()
-		if n >= 0 {
-			if r := &x.repeat[n]; r.run > 0 && fn.End-fn.Begin > uint64(r.above) {
-				x.addRepeat(int(r.run - 1))
-				return nil
-			}
+	n := fn.Program()
+	if n >= 0 {
+		if r := &x.repeat[n]; r.run > 0 && fn.End-fn.Begin > uint64(r.above) {
+			x.addRepeat(int(r.run - 1))
+			return nil
 		}
-		if err := x.translateRows(); err != nil {
-			return err
-		}
-		if err := x.commit(); err != nil {
-			return err
-		}
-		if steps := fn.Steps(); n >= 0 && len(steps) > 0 {
-			if last := steps[len(steps)-1].Off; uint64(last) < fn.End-fn.Begin {
-				x.repeat[n] = x.repeatable(last)
-			}
-		}
-		return nil
 	}
-	return x.commit()
-}
-
-// withoutFDE adds gaps for the current function, which cannot have an FDE. Code without a caller does not need one.
-func (x *translator) withoutFDE(why Reason) {
-	fn := x.fn
-	if fn.Err() != nil || len(fn.Steps()) >= maxRows {
-		x.gap(fn.Begin, fn.End, Gap{Reason: why})
-		return
-	}
-	for row := range fn.Rows() {
-		g := Gap{Reason: why}
-		if row.RA.Rule == cfi.RuleUndefined {
-			g = Gap{Reason: Outermost, Column: ColumnRA, Rule: row.RA}
-		}
-		x.gap(row.Begin, row.End, g)
-	}
-}
-
-// translateRows translates the rows of the current function.
-func (x *translator) translateRows() error {
-	fn := x.fn
-	switch err := fn.Err(); {
-	case len(fn.Steps()) >= maxRows:
-		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
-	case fn.Disputed():
-		x.gap(fn.Begin, fn.End, Gap{Reason: Disputed})
-	case err != nil && fn.Section() == ".gopclntab":
-		x.gap(fn.Begin, fn.End, Gap{Reason: GoTable, Err: err})
-	case err != nil:
-		x.gap(fn.Begin, fn.End, Gap{Reason: Malformed, Err: err})
-	case fn.Program() < 0 || !x.translateSimple(fn.Steps()):
+	if why := x.whyNoRows(); why.Reason != 0 {
+		x.gap(fn.Begin, fn.End, why)
+	} else if n < 0 || !x.translateSimple(fn.Steps()) {
 		for x.row = range fn.Rows() {
 			if err := x.translate(); err != nil {
 				return err
 			}
 		}
 	}
+	if err := x.commit(); err != nil {
+		return err
+	}
+	if steps := fn.Steps(); n >= 0 && len(steps) > 0 {
+		if last := steps[len(steps)-1].Off; uint64(last) < fn.End-fn.Begin {
+			x.repeat[n] = x.repeatable(last)
+		}
+	}
 	return nil
+}
+
+// withoutFDE adds gaps for the current function, which cannot have an FDE. Code without a caller does not need one.
+func (x *translator) withoutFDE(why Reason) {
+	fn := x.fn
+	if x.whyNoRows().Reason != 0 {
+		x.gap(fn.Begin, fn.End, Gap{Reason: why})
+		return
+	}
+	for x.row = range fn.Rows() {
+		g := x.outermost()
+		if g.Reason == 0 {
+			g.Reason = why
+		}
+		x.gap(x.row.Begin, x.row.End, g)
+	}
 }
 
 // translateSimple translates the current function if the translation of each row is known and is an FRE without a
@@ -439,13 +423,9 @@ func (x *translator) commit() error {
 		x.res.Restricted.Add(&r.restricted)
 	}
 	x.countCovered(covered)
-	drap := slices.ContainsFunc(x.gaps, func(g Gap) bool { return g.Reason == DRAP })
+	explain(x.fn, x.gaps)
 	var seen reasonSet
 	for _, g := range x.gaps {
-		// At the start and end of a DRAP function, the CFA is based on the register that holds the argument pointer.
-		if drap && g.Reason == CFARegister {
-			g.Reason = DRAP
-		}
 		s := x.res.Sums[g.Reason]
 		if seen>>g.Reason&1 == 0 {
 			s.Functions++
@@ -480,9 +460,6 @@ func (x *translator) paddingAfter(r *run) uint64 {
 // gap adds a gap and ends the current run of rows.
 func (x *translator) gap(begin, end uint64, g Gap) {
 	x.open = false
-	if g.Reason == CFAMissing && x.fn.SwitchesStack() {
-		g.Reason = GoStackSwitch
-	}
 	g.Function, g.Begin, g.End = x.fn, begin, end
 	if n := len(x.gaps); n > 0 {
 		p := &x.gaps[n-1]
@@ -635,52 +612,55 @@ func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 	return v
 }
 
+// values are what the rules of a row amount to.
+type values struct{ cfa, ra, fp value }
+
 // form returns the SFrame row for the current row with the given CFA, or a gap.
 func (x *translator) form(cfa value) (sframe.Row, Gap) {
-	e, g := x.rules(cfa)
-	if g.Reason != 0 || e.Outermost {
-		return e, g
+	r := &x.row
+	if r.RA.Rule == cfi.RuleUndefined && (x.layout.Outermost || x.opt.Outermost) {
+		return sframe.Row{Outermost: true}, Gap{}
 	}
-	if fitting, ok := x.fit(e); ok {
-		return fitting, Gap{}
+	v := values{cfa, x.register(&r.RA, r.RAReg, cfa), x.register(&r.FP, x.arch.FP, cfa)}
+	if v.ra == (value{base: ofReg, reg: r.RAReg}) && !x.staysIn(r.RAReg) {
+		v.ra = value{}
 	}
-	return e, x.whyNot(e)
+	e, wrong := x.rules(&v)
+	if wrong == ColumnNone {
+		if fitting, ok := x.fit(e); ok {
+			return fitting, Gap{}
+		}
+	}
+	return e, x.whyNoRow(&v, e, wrong)
 }
 
-// rules returns the rules of the current row with the given CFA, or a gap if one of them cannot be expressed. A version
-// may still be unable to express their combination.
-func (x *translator) rules(cfa value) (e sframe.Row, g Gap) {
-	r := &x.row
-	if r.RA.Rule == cfi.RuleUndefined {
-		if x.layout.Outermost || x.opt.Outermost {
-			return sframe.Row{Outermost: true}, Gap{}
-		}
-		return e, Gap{Reason: Outermost, Column: ColumnRA, Rule: r.RA}
+// rules returns the rules of the current row, and the first column that no version can express. A version may also be
+// unable to express the combination of rules.
+func (x *translator) rules(v *values) (sframe.Row, Column) {
+	e := sframe.Row{Signed: x.row.Sign == cfi.Signed}
+	home := value{base: ofReg, reg: x.arch.RA} // where the return address is if there is no rule
+	if x.arch.FixedRA != 0 {
+		home = value{base: ofCFA, off: x.arch.FixedRA, deref: true}
 	}
-	if r.Sign > cfi.Signed {
-		return e, Gap{Reason: RASigned}
+	var cfa, ra, fp bool
+	e.CFA, cfa = x.rule(v.cfa)
+	if ra = v.ra == home; !ra {
+		e.RA, ra = x.rule(v.ra)
 	}
-	e.Signed = r.Sign == cfi.Signed
-	ra := x.register(&r.RA, r.RAReg, cfa)
-	if ra == (value{base: ofReg, reg: r.RAReg}) && !x.staysIn(r.RAReg) {
-		ra = value{}
+	if fp = v.fp == (value{base: ofReg, reg: x.arch.FP}); !fp {
+		e.FP, fp = x.rule(v.fp)
 	}
-	fp := x.register(&r.FP, x.arch.FP, cfa)
-	// Each rule must be expressible by itself, and then the row as a whole.
-	var reason Reason
-	if e.CFA, reason = x.cfaRule(cfa); reason != 0 {
-		return e, Gap{Reason: reason, Column: ColumnCFA, Rule: r.CFA}
+	switch {
+	case !cfa:
+		return e, ColumnCFA
+	case !ra || x.row.Sign > cfi.Signed:
+		return e, ColumnRA
+	case !fp:
+		return e, ColumnFP
+	case !x.spImplied(v.cfa):
+		return e, ColumnSP
 	}
-	if e.RA, reason = x.raRule(ra); reason != 0 {
-		return e, Gap{Reason: reason, Column: ColumnRA, Rule: r.RA}
-	}
-	if e.FP, reason = x.fpRule(fp); reason != 0 {
-		return e, Gap{Reason: reason, Column: ColumnFP, Rule: r.FP}
-	}
-	if !x.spImplied(cfa) {
-		return e, Gap{Reason: SPRule, Column: ColumnSP, Rule: r.SP}
-	}
-	return e, Gap{}
+	return e, ColumnNone
 }
 
 // fit returns the row in a form that an FDE can hold, and whether there is such a form.
@@ -723,14 +703,12 @@ func (x *translator) spImplied(cfa value) bool {
 	return x.register(r, x.arch.SP, cfa) == value{base: ofCFA, off: x.arch.CallerSP}
 }
 
-// rule returns the SFrame rule for a value relative to the CFA or a register, or the reason OffsetRange. If the
-// register number is too large, it returns one of the given reasons: computed if the value is loaded, register
-// otherwise.
-func (x *translator) rule(v value, register, computed Reason) (sframe.Rule, Reason) {
+// rule returns the SFrame rule for a value, and whether there is one.
+func (x *translator) rule(v value) (sframe.Rule, bool) {
 	r := sframe.Rule{Offset: int32(v.off), Deref: v.deref}
 	switch {
-	case !fits(v.off):
-		return sframe.Rule{}, OffsetRange
+	case !fits(v.off), v.base != ofCFA && v.base != ofReg:
+		return sframe.Rule{}, false
 	case v.base == ofCFA:
 		r.Base = sframe.CFA
 	case v.reg == x.arch.SP:
@@ -739,86 +717,8 @@ func (x *translator) rule(v value, register, computed Reason) (sframe.Rule, Reas
 		r.Base = sframe.FP
 	case v.reg <= math.MaxUint16:
 		r.Base, r.Reg = sframe.Register, uint16(v.reg)
-	case v.deref:
-		return sframe.Rule{}, computed
 	default:
-		return sframe.Rule{}, register
+		return sframe.Rule{}, false
 	}
-	return r, 0
-}
-
-func (x *translator) cfaRule(v value) (sframe.Rule, Reason) {
-	switch v.base {
-	case undefined:
-		return sframe.Rule{}, CFAMissing
-	case ofReg:
-		return x.rule(v, CFARegister, CFAExpression)
-	}
-	return sframe.Rule{}, CFAExpression
-}
-
-func (x *translator) raRule(v value) (sframe.Rule, Reason) {
-	switch {
-	case x.arch.FixedRA != 0 && v == value{base: ofCFA, off: x.arch.FixedRA, deref: true}:
-		return sframe.Rule{}, 0
-	case x.arch.FixedRA == 0 && v == value{base: ofReg, reg: x.arch.RA}:
-		return sframe.Rule{}, 0
-	case v.base != ofCFA && v.base != ofReg:
-		return sframe.Rule{}, RARule
-	case v.off != 0:
-		return x.rule(v, RARule, RARule)
-	}
-	return x.rule(v, RARegister, RARule)
-}
-
-func (x *translator) fpRule(v value) (sframe.Rule, Reason) {
-	switch {
-	case v == value{base: ofReg, reg: x.arch.FP}:
-		return sframe.Rule{}, 0
-	case v.base == undefined:
-		return sframe.Rule{}, FPUndefined
-	case v.base != ofCFA && v.base != ofReg:
-		return sframe.Rule{}, FPRule
-	case v.off != 0:
-		return x.rule(v, FPRule, FPRule)
-	}
-	return x.rule(v, FPRegister, FPRule)
-}
-
-// whyNot returns the gap for a row that cannot be expressed although each of its rules can. It blames the first rule
-// that makes the row inexpressible.
-func (x *translator) whyNot(e sframe.Row) Gap {
-	r := &x.row
-	gap := func(reason Reason, c Column, rule cfi.Rule) Gap { return Gap{Reason: reason, Column: c, Rule: rule} }
-	isReg := func(v sframe.Rule) bool { return v.Base != sframe.CFA && !v.Deref && v.Offset == 0 }
-	ra, fp := e.RA, e.FP
-	e.RA, e.FP = sframe.Rule{}, sframe.Rule{}
-	if !x.codec.Default(&e) {
-		switch {
-		case e.CFA.Deref && e.CFA.Base == sframe.FP:
-			return gap(DRAP, ColumnCFA, r.CFA)
-		case e.CFA.Deref:
-			return gap(CFAExpression, ColumnCFA, r.CFA)
-		case e.CFA.Base == sframe.Register:
-			return gap(CFARegister, ColumnCFA, r.CFA)
-		}
-		return gap(OffsetRange, ColumnCFA, r.CFA)
-	}
-	e.RA = ra
-	if !x.codec.Default(&e) {
-		switch {
-		case isReg(ra):
-			return gap(RARegister, ColumnRA, r.RA)
-		case ra.Base == sframe.CFA && ra.Deref:
-			return gap(RAOffset, ColumnRA, r.RA)
-		}
-		return gap(RARule, ColumnRA, r.RA)
-	}
-	switch {
-	case isReg(fp):
-		return gap(FPRegister, ColumnFP, r.FP)
-	case fp.Base == sframe.CFA && fp.Deref && fp.Offset&1 == 0:
-		return gap(FPWithoutRA, ColumnFP, r.FP)
-	}
-	return gap(FPRule, ColumnFP, r.FP)
+	return r, true
 }
