@@ -7,27 +7,10 @@ import (
 	"math/bits"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
-
-	"cfi2sframe/internal/arch"
-)
-
-// DWARF opcodes that package frame does not define.
-const (
-	cfaMIPSAdvanceLoc8           = 0x1d
-	cfaAArch64SetRAState         = 0x2b
-	cfaAArch64NegateRAStateWithP = 0x2c
-	cfaAArch64NegateRAState      = 0x2d
-	cfaGNUNegativeOffsetExtended = 0x2f
-
-	opcodeMask  = 0xc0 // for opcodes with an operand in the low six bits
-	operandMask = 0x3f
 )
 
 // maxStates bounds the nesting of remember_state. Compilers nest it two or three levels deep.
 const maxStates = 4096
-
-// maxOffset bounds factored offsets so that their sums cannot overflow.
-const maxOffset = 1 << 48
 
 // A Step is a row: it starts Off bytes after the start of the FDE's range and ends at the next Step.
 type Step struct {
@@ -37,21 +20,17 @@ type Step struct {
 
 // An executor runs the instructions of CIEs and FDEs.
 type executor struct {
-	cursor
+	decoder
 	*programs
 	numbering
 	slots   []slot // hash table of programs; its size is a power of two
 	seed    maphash.Seed
-	cies    uint32                  // number of CIEs
 	touched uint32                  // keeps the read-ahead in addPrograms from being optimized away
 	chunk   []Step                  // memory for steps
 	effects [1 << effectBits]effect // cache, indexed by hash
 
 	// State of the current program.
-	cie     *cie
 	steps   []Step
-	start   uint64   // address of the function
-	at      int      // offset of the current instruction
 	loc     uint64   // offset of the current row from the start of the function
 	number  uint32   // number of the current state
 	now     state    // current state, during change
@@ -64,7 +43,7 @@ type executor struct {
 // instructions, but few distinct instructions in few distinct states.
 type effect struct {
 	cie      *cie
-	code     uint32 // result of short
+	code     uint32 // result of shortInstruction
 	size     uint32 // in bytes
 	from, to uint32 // numbers of states
 }
@@ -75,11 +54,11 @@ const effectBits = 11
 // errors are relative to the start of the instructions.
 func (x *executor) run(fn *Function) ([]Step, *Error) {
 	d := fn.cie
-	x.begin(d, fn.code, fn.limit)
+	x.begin(d, fn.code, fn.limit, fn.Begin)
 	if d.first == 0 {
 		d.first = x.stateNumber(&d.initial) + 1
 	}
-	x.start, x.steps, x.fixed, x.number = fn.Begin, x.steps[:0], false, d.first-1
+	x.steps, x.fixed, x.number = x.steps[:0], false, d.first-1
 	x.execute()
 	x.endRow(math.MaxUint64)
 	if x.err != nil {
@@ -91,7 +70,7 @@ func (x *executor) run(fn *Function) ([]Step, *Error) {
 
 // runInitial executes the instructions of a CIE from pos to end. They define the initial rules of its FDEs.
 func (x *executor) runInitial(d *cie, pos, end int) *Error {
-	x.begin(d, uint32(pos), uint32(end))
+	x.begin(d, uint32(pos), uint32(end), 0)
 	start := noState
 	start.raReg = d.raReg
 	x.number, x.initial = x.stateNumber(&start), true
@@ -103,10 +82,10 @@ func (x *executor) runInitial(d *cie, pos, end int) *Error {
 	return x.err
 }
 
-// begin prepares to execute the instructions between the offsets code and limit.
-func (x *executor) begin(d *cie, code, limit uint32) {
-	x.cursor = cursor{sec: d.sec, data: d.sec.data[:limit], pos: int(code)}
-	x.cie, x.at, x.loc, x.stack = d, x.pos, 0, x.stack[:0]
+// begin prepares to execute the instructions between the offsets code and limit, for a function that begins at start.
+func (x *executor) begin(d *cie, code, limit uint32, start uint64) {
+	x.decoder = decoder{cursor: cursor{sec: d.sec, data: d.sec.data[:limit], pos: int(code)}, cie: d, start: start}
+	x.at, x.loc, x.stack = x.pos, 0, x.stack[:0]
 }
 
 // endRow ends the current row at a location. A row with the same rules as the previous row is merged with it.
@@ -121,73 +100,74 @@ func (x *executor) endRow(next uint64) {
 func (x *executor) stateNumber(s *state) uint32 {
 	n, ok := x.numbering.number(s)
 	if !ok {
-		x.fail(x.at, "more than %d distinct rules in one file", maxRules)
+		x.fail(x.at, tooManyRules, maxRules)
 	}
 	return n
 }
 
 // execute executes the instructions.
 func (x *executor) execute() {
+	var in instruction
 	for x.pos < len(x.data) {
-		x.at = x.pos
-		op := x.data[x.at]
-		x.pos++
-		operand := uint64(op & operandMask)
-		switch kind := op & opcodeMask; {
-		case kind == frame.DW_CFA_advance_loc:
+		// Most instructions are of these kinds, or have a cached effect.
+		op := x.data[x.pos]
+		switch operand := uint64(op & operandMask); {
+		case op == frame.DW_CFA_nop:
+			x.pos++
+			continue
+		case op&opcodeMask == frame.DW_CFA_advance_loc:
+			x.at = x.pos
+			x.pos++
 			x.advance(operand)
 			continue
-		case kind == frame.DW_CFA_offset && !x.cie.isTracked(operand):
+		case op&opcodeMask == frame.DW_CFA_offset && !x.cie.isTracked(operand):
+			x.pos++
 			x.uleb()
 			continue
 		}
-		switch op {
-		case frame.DW_CFA_nop:
-		case frame.DW_CFA_set_loc:
-			x.setLoc()
-		case frame.DW_CFA_advance_loc1:
-			x.advance(x.uint(1))
-		case frame.DW_CFA_advance_loc2:
-			x.advance(x.uint(2))
-		case frame.DW_CFA_advance_loc4:
-			x.advance(x.uint(4))
-		case cfaMIPSAdvanceLoc8:
-			x.advance(x.uint(8))
-		case frame.DW_CFA_remember_state:
+		code := uint32(0)
+		if b := x.sec.data[x.pos:]; len(b) >= 4 {
+			code = shortInstruction(binary.LittleEndian.Uint32(b))
+		}
+		var e *effect
+		if code != 0 {
+			h := (uint64(code)<<32 ^ uint64(x.number)<<8 ^ uint64(x.cie.number)) * 0x9e3779b97f4a7c15
+			e = &x.effects[h>>(64-effectBits)]
+			if end := x.pos + int(e.size); e.code == code && e.from == x.number && e.cie == x.cie && end <= len(x.data) {
+				x.pos, x.number = end, e.to
+				continue
+			}
+		}
+		x.next(&in)
+		x.fixed = x.fixed || in.op == opSetLoc
+		if x.err != nil {
+			return
+		}
+		switch in.op {
+		case opNop:
+		case opAdvance:
+			x.advance(in.n)
+		case opSetLoc:
+			x.setLoc(in.n)
+		case opRemember:
 			x.remember()
-		case frame.DW_CFA_restore_state:
+		case opRecall:
 			x.recall()
-		case frame.DW_CFA_GNU_args_size:
-			x.uleb() // used only for exception handling
 		default:
-			x.change(op)
+			from := x.number
+			x.change(&in)
+			// In a CIE, DW_CFA_restore has a different effect.
+			if e != nil && x.err == nil && !x.initial {
+				*e = effect{x.cie, code, uint32(x.pos - x.at), from, x.number}
+			}
 		}
 	}
 }
 
-// change executes an instruction that changes the state, or applies its cached effect.
-func (x *executor) change(op byte) {
-	code := uint32(0)
-	if b := x.sec.data[x.at:]; len(b) >= 4 {
-		code = shortInstruction(op, binary.LittleEndian.Uint32(b))
-	}
-	h := (uint64(code)<<32 ^ uint64(x.number)<<8 ^ uint64(x.cie.number)) * 0x9e3779b97f4a7c15
-	e := &x.effects[h>>(64-effectBits)]
-	if end := x.at + int(e.size); e.code == code && e.from == x.number && e.cie == x.cie && end <= len(x.data) {
-		x.pos, x.number = end, e.to
-		return
-	}
-	from := x.number
-	x.now = x.states[from]
-	x.instruction(op)
-	// In a CIE, DW_CFA_restore has a different effect.
-	if x.number = x.stateNumber(&x.now); code != 0 && x.err == nil && !x.initial {
-		*e = effect{x.cie, code, uint32(x.pos - x.at), from, x.number}
-	}
-}
-
-// shortInstruction returns the instruction at the start of code, or 0 if it is uncommon or longer than four bytes.
-func shortInstruction(op byte, code uint32) uint32 {
+// shortInstruction returns the instruction at the start of code if it changes the state, is common and has at most four
+// bytes, and 0 otherwise.
+func shortInstruction(code uint32) uint32 {
+	op := byte(code)
 	switch kind := op & opcodeMask; {
 	case kind == frame.DW_CFA_restore:
 		return code & 0xff
@@ -198,7 +178,7 @@ func shortInstruction(op byte, code uint32) uint32 {
 		if code&0x800000 == 0 {
 			return code & 0xffffff
 		}
-	case code&0x8000 == 0 && (op == frame.DW_CFA_def_cfa || op == cfaGNUNegativeOffsetExtended):
+	case code&0x8000 == 0 && op == frame.DW_CFA_def_cfa:
 		if code&0x800000 == 0 {
 			return code & 0xffffff
 		}
@@ -209,72 +189,36 @@ func shortInstruction(op byte, code uint32) uint32 {
 	return 0
 }
 
-// instruction executes an instruction that changes the state.
-func (x *executor) instruction(op byte) {
-	operand := uint64(op & operandMask)
-	switch op & opcodeMask {
-	case frame.DW_CFA_offset:
-		x.set(operand, rule{kind: RuleOffset, offset: x.factored()})
-		return
-	case frame.DW_CFA_restore:
-		x.restore(operand)
-		return
+// change executes an instruction that changes the state.
+func (x *executor) change(in *instruction) {
+	x.now = x.states[x.number]
+	s, r := &x.now, in.rule
+	if r.kind == RuleExpression || r.kind == RuleValExpression {
+		r.expression = x.expression(in.expression)
 	}
-	switch op {
-	case frame.DW_CFA_def_cfa:
-		reg := x.uleb()
-		x.setCFA(rule{kind: RuleCFA, reg: reg, offset: int64(x.uleb())})
-	case frame.DW_CFA_def_cfa_sf:
-		reg := x.uleb()
-		x.setCFA(rule{kind: RuleCFA, reg: reg, offset: x.factoredSigned()})
-	case frame.DW_CFA_def_cfa_register:
-		x.setCFA(rule{kind: RuleCFA, reg: x.uleb(), offset: x.cfa().offset})
-	case frame.DW_CFA_def_cfa_offset:
-		x.setCFAOffset(int64(x.uleb()))
-	case frame.DW_CFA_def_cfa_offset_sf:
-		x.setCFAOffset(x.factoredSigned())
-	case frame.DW_CFA_def_cfa_expression:
-		x.setCFA(rule{kind: RuleExpression, offset: x.now.cfa.offset, expression: x.expression()})
-
-	case frame.DW_CFA_undefined:
-		x.set(x.uleb(), rule{kind: RuleUndefined})
-	case frame.DW_CFA_same_value:
-		x.set(x.uleb(), rule{kind: RuleSameVal})
-	case frame.DW_CFA_offset_extended:
-		reg := x.uleb()
-		x.set(reg, rule{kind: RuleOffset, offset: x.factored()})
-	case frame.DW_CFA_offset_extended_sf:
-		reg := x.uleb()
-		x.set(reg, rule{kind: RuleOffset, offset: x.factoredSigned()})
-	case cfaGNUNegativeOffsetExtended:
-		reg := x.uleb()
-		x.set(reg, rule{kind: RuleOffset, offset: -x.factored()})
-	case frame.DW_CFA_val_offset:
-		reg := x.uleb()
-		x.set(reg, rule{kind: RuleValOffset, offset: x.factored()})
-	case frame.DW_CFA_val_offset_sf:
-		reg := x.uleb()
-		x.set(reg, rule{kind: RuleValOffset, offset: x.factoredSigned()})
-	case frame.DW_CFA_register:
-		reg := x.uleb()
-		x.set(reg, rule{kind: RuleRegister, reg: x.uleb()})
-	case frame.DW_CFA_expression:
-		reg := x.uleb()
-		x.set(reg, rule{kind: RuleExpression, expression: x.expression()})
-	case frame.DW_CFA_val_expression:
-		reg := x.uleb()
-		x.set(reg, rule{kind: RuleValExpression, expression: x.expression()})
-	case frame.DW_CFA_restore_extended:
-		x.restore(x.uleb())
-	case cfaAArch64SetRAState:
-		x.setRAState()
-	case cfaAArch64NegateRAState:
-		x.negateRAState(Signed)
-	case cfaAArch64NegateRAStateWithP:
-		x.negateRAState(SignedWithPC)
-	default:
-		x.fail(x.at, "unknown opcode %#02x", op)
+	switch in.op {
+	case opDefCFA:
+		if r.kind == RuleExpression {
+			r.offset = s.cfa.offset
+		}
+		s.cfa = r
+	case opDefCFARegister:
+		r.offset = x.cfa().offset
+		s.cfa = r
+	case opDefCFAOffset:
+		x.cfa().offset = r.offset
+	case opSet:
+		x.assign(in.reg, &state{ra: r, fp: r, sp: r, sign: SignUnknown})
+	case opRestore:
+		x.restore(in.reg)
+	case opSetSign:
+		s.sign = Sign(min(in.n, uint64(SignUnknown)))
+	case opToggleSign:
+		s.sign = s.sign.toggled(Signed)
+	case opToggleSignWithPC:
+		s.sign = s.sign.toggled(SignedWithPC)
 	}
+	x.number = x.stateNumber(s)
 }
 
 // advance adds a factored delta to the location. It does not check for the end of the function or of the address space,
@@ -283,7 +227,7 @@ func (x *executor) advance(delta uint64) {
 	hi, d := bits.Mul64(delta, x.cie.codeAlign)
 	next, carry := bits.Add64(x.loc, d, 0)
 	switch {
-	case x.err != nil || hi == 0 && d == 0:
+	case hi == 0 && d == 0:
 	case hi != 0 || carry != 0:
 		x.fail(x.at, "location advances past 2^64")
 	case x.initial:
@@ -294,11 +238,8 @@ func (x *executor) advance(delta uint64) {
 }
 
 // setLoc sets the location to an address. Whether it fails depends on where the function starts.
-func (x *executor) setLoc() {
-	x.fixed = true
-	next := x.pointer(x.cie.fdeEnc, x.start)
+func (x *executor) setLoc(next uint64) {
 	switch {
-	case x.err != nil:
 	case x.initial:
 		x.fail(x.at, "location change in the initial instructions of a CIE")
 	case next < x.start || next-x.start < x.loc:
@@ -330,58 +271,15 @@ func (x *executor) recall() {
 	x.stack = x.stack[:n-1]
 }
 
-// negateRAState toggles the return address between unsigned and signed in the given way.
-func (x *executor) negateRAState(to Sign) {
-	switch now := x.now.sign; {
-	case x.sec.regs.raState == arch.NoReg:
-		x.fail(x.at, "opcode %#02x is not defined for this machine", x.data[x.at])
-	case now == to:
-		to = Unsigned
-	case now != Unsigned:
-		to = SignUnknown
+// toggled returns the sign after an instruction that toggles between unsigned and signed in the given way.
+func (s Sign) toggled(to Sign) Sign {
+	switch s {
+	case to:
+		return Unsigned
+	case Unsigned:
+		return to
 	}
-	x.now.sign = to
-}
-
-// setRAState sets how the return address is signed ("DWARF for the Arm 64-bit Architecture", section "Call frame
-// instructions"). Rows do not need the second operand, the distance to the instruction that signs.
-func (x *executor) setRAState() {
-	to := x.uleb()
-	x.sleb()
-	if x.sec.regs.raState == arch.NoReg {
-		x.fail(x.at, "opcode %#02x is not defined for this machine", x.data[x.at])
-	}
-	x.now.sign = Sign(min(to, uint64(SignUnknown)))
-}
-
-// factored decodes an unsigned offset and multiplies it by the data alignment.
-func (x *executor) factored() int64 {
-	at := x.pos
-	v := x.uleb()
-	if v >= maxOffset {
-		x.fail(at, "offset %d is too large", v)
-		return 0
-	}
-	return x.factor(at, int64(v))
-}
-
-func (x *executor) factoredSigned() int64 {
-	at := x.pos
-	return x.factor(at, x.sleb())
-}
-
-func (x *executor) factor(at int, v int64) int64 {
-	f := x.cie.dataAlign
-	if p := v * f; v == 0 || (p/v == f && -maxOffset < p && p < maxOffset) {
-		return p
-	}
-	x.fail(at, "offset %d times the data alignment %d is too large", v, f)
-	return 0
-}
-
-// expression decodes an expression and returns its number.
-func (x *executor) expression() uint32 {
-	return x.numbering.expression(x.take(x.uleb(), "expression"))
+	return SignUnknown
 }
 
 // cfa returns the CFA rule for an instruction that sets only its register or its offset. DWARF allows this only if the
@@ -393,24 +291,6 @@ func (x *executor) cfa() *rule {
 		x.fail(x.at, "instruction modifies the CFA rule, but there is none")
 	}
 	return &x.now.cfa
-}
-
-// setCFA sets the CFA rule.
-func (x *executor) setCFA(r rule) {
-	x.now.cfa = r
-	x.setCFAOffset(r.offset)
-}
-
-func (x *executor) setCFAOffset(offset int64) {
-	if offset <= -maxOffset || offset >= maxOffset {
-		x.fail(x.at, "CFA offset %d is too large", offset)
-	}
-	x.cfa().offset = offset
-}
-
-// set sets the rule of a register.
-func (x *executor) set(reg uint64, r rule) {
-	x.assign(reg, &state{ra: r, fp: r, sp: r, sign: SignUnknown})
 }
 
 // restore sets the rule of a register to its initial rule from the CIE. In a CIE, it removes the rule, as all unwinders

@@ -2,11 +2,6 @@ package cfi
 
 import (
 	"debug/elf"
-	"encoding/binary"
-	"math/bits"
-	"slices"
-
-	"github.com/go-delve/delve/pkg/dwarf/frame"
 
 	"cfi2sframe/internal/arch"
 )
@@ -60,76 +55,49 @@ type Refusal struct {
 
 // Infer adds the functions of an Inference to the table.
 func (t *Table) Infer(inf *Inference) {
-	fns := inf.Functions
 	a := arch.Of(t.Machine)
-	regs := registers{sp: a.SP, fp: a.FP, raState: a.RAState}
-	s := &section{name: Inferred, order: t.Order, programs: t.programs, regs: regs}
-	d := &cie{sec: s, number: t.exec.cies, codeAlign: 1, dataAlign: 1, raReg: a.RA, initial: noState}
-	t.exec.cies++
-	d.initial.raReg = a.RA
-	d.initial.cfa = rule{kind: RuleCFA, reg: a.SP, offset: int64(a.EntryCFA)}
-	if a.FixedRA != 0 {
-		d.initial.ra = rule{kind: RuleOffset, offset: a.FixedRA}
+	d := &cie{sec: &section{name: Inferred, programs: t.programs}}
+	b := newBuilder(t.exec, func(r InferredRow) state { return r.rules(a) })
+	added := make([]Function, 0, len(inf.Functions))
+	for i := range inf.Functions {
+		fn := &inf.Functions[i]
+		for _, r := range fn.Rows {
+			off := r.Off
+			r.Off = 0
+			b.row(off, r)
+		}
+		added = append(added, b.function(fn.Begin, fn.End, 0, d))
 	}
-	added := make([]Function, 0, len(fns))
-	for i := range fns {
-		begin := uint32(len(s.data))
-		s.infer(a, &fns[i])
-		limit := uint32(len(s.data))
-		added = append(added, Function{Begin: fns[i].Begin, End: fns[i].End, code: begin, limit: limit, cie: d})
-	}
-	x := t.exec
-	x.grow(max(1<<bits.Len(uint(len(added)/2)), len(x.slots)))
-	for part := range slices.Chunk(added, batch) {
-		x.addPrograms(part)
-	}
-	t.programs.rules = x.numbering.rules
+	t.programs.rules = t.exec.numbering.rules
 	t.functions = t.fill(t.functions, added)
-	t.Sources = append(t.Sources, SourceInfo{s.name, 0, len(added)})
+	t.Sources = append(t.Sources, SourceInfo{d.sec.name, 0, len(added)})
 }
 
 // Inferred reports whether the rows of the function are inferred from its instructions.
 func (fn *Function) Inferred() bool { return fn.cie.sec.name == Inferred }
 
-// infer appends the CFI instructions for a function whose rows are inferred.
-func (s *section) infer(a *arch.Arch, fn *InferredFunction) {
-	at, signed := uint32(0), false
-	for _, r := range fn.Rows {
-		if r.Off > at {
-			s.data = s.order.(binary.AppendByteOrder).AppendUint32(append(s.data, frame.DW_CFA_advance_loc4), r.Off-at)
-			at = r.Off
-		}
-		s.data = binary.AppendUvarint(append(s.data, frame.DW_CFA_def_cfa, r.Reg), uint64(r.Offset))
-		if r.Lost {
-			s.data = append(s.data, frame.DW_CFA_undefined, byte(a.FP))
-		} else {
-			s.appendSave(a.FP, int64(r.FP))
-		}
-		switch {
-		case r.Outermost:
-			s.data = append(s.data, frame.DW_CFA_undefined, byte(a.RA))
-		case a.FixedRA != 0:
-		case r.RA == 0 && uint64(r.RAReg) != a.RA:
-			s.data = append(s.data, frame.DW_CFA_register, byte(a.RA), r.RAReg)
-		default:
-			s.appendSave(a.RA, int64(r.RA))
-		}
-		if r.Signed != signed {
-			s.data = append(s.data, cfaAArch64NegateRAState)
-			signed = r.Signed
-		}
+// rules returns the rules of an inferred row.
+func (r *InferredRow) rules(a *arch.Arch) state {
+	s := entry(a)
+	s.cfa = rule{kind: RuleCFA, reg: uint64(r.Reg), offset: int64(r.Offset)}
+	if r.Lost {
+		s.fp = rule{kind: RuleUndefined}
+	} else if r.FP != 0 {
+		s.fp = saved(int64(r.FP))
 	}
-}
-
-// appendSave appends the instruction for a register that is saved at an offset from the CFA, or unchanged if the
-// offset is 0.
-func (s *section) appendSave(reg uint64, offset int64) {
-	if offset == 0 {
-		s.data = append(s.data, frame.DW_CFA_restore|byte(reg))
-		return
+	switch {
+	case r.Outermost:
+		s.ra = rule{kind: RuleUndefined}
+	case a.FixedRA != 0:
+	case r.RA != 0:
+		s.ra = saved(int64(r.RA))
+	case uint64(r.RAReg) != a.RA:
+		s.ra = rule{kind: RuleRegister, reg: uint64(r.RAReg)}
 	}
-	s.data = append(s.data, cfaGNUNegativeOffsetExtended, byte(reg))
-	s.data = binary.AppendUvarint(s.data, uint64(-offset))
+	if r.Signed {
+		s.sign = Signed
+	}
+	return s
 }
 
 // InferredFrom returns the inferred row that is equal to a row of the table, and whether there is one.

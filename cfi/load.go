@@ -73,8 +73,8 @@ type Function struct {
 	Begin, End uint64
 
 	off     uint32 // offset of the FDE in its section
-	code    uint32 // offset of the instructions
-	limit   uint32 // offset of the end of the instructions
+	code    uint32 // offset of the instructions, or 0 if the rows were built
+	limit   uint32 // offset of the end of the instructions, or the size of the rows
 	program uint32 // number of the program, and the marks cut and disputed
 	cie     *cie
 }
@@ -222,7 +222,7 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 		}
 		secs = append(secs, s...)
 	}
-	var table *goSection
+	var table *gopclntab.Table
 	if src != EHFrame && src != DebugFrame {
 		var err error
 		if table, err = t.goTable(f); err != nil {
@@ -245,7 +245,7 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 }
 
 // parse decodes CFI sections and the table of a Go program. f, debug and table may be nil.
-func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection) {
+func (t *Table) parse(secs []*section, f, debug *elffile.File, table *gopclntab.Table) {
 	code := []elffile.Span{{End: math.MaxUint64}}
 	if f != nil {
 		code = executable(f)
@@ -255,7 +255,6 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection)
 	x := newExecutor()
 	t.programs = x.programs
 	var parts [DebugFrame + 1][]Function
-	cies := 0
 	for _, s := range secs {
 		s.order, s.regs, s.file, s.programs = t.Order, regs, f, t.programs
 		p := parser{sec: s, table: t, exec: x, code: code, cies: make(map[uint64]*cie), room: len(s.data)}
@@ -267,12 +266,11 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection)
 			parts[s.source] = append(parts[s.source], p.fns...)
 		}
 		t.Sources = append(t.Sources, SourceInfo{s.name, uint64(len(s.data)), p.fdes})
-		cies += len(p.cies)
 	}
+	var goFns []Function
 	if table != nil {
-		table.parse(t, x, code, cies)
+		goFns = t.goFunctions(table, x, code)
 	}
-	x.cies = uint32(cies + int(gopclntab.NumKinds))
 	t.exec = x
 	t.programs.rules = x.numbering.rules
 	t.functions = t.disjoint(parts[EHFrame])
@@ -280,7 +278,7 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File, table *goSection)
 		t.functions = t.fill(t.functions, d)
 	}
 	if table != nil {
-		t.functions = t.fill(t.disjoint(table.fns), t.functions)
+		t.functions = t.fill(t.disjoint(goFns), t.functions)
 	}
 }
 

@@ -148,6 +148,8 @@ type numbering struct {
 // maxRules bounds the number of distinct rules in a file. Large programs have about a thousand distinct rules.
 const maxRules = 1 << 17
 
+const tooManyRules = "more than %d distinct rules in one file"
+
 func newNumbering() numbering {
 	return numbering{numbers: make(map[state]uint32), expressions: make([][]byte, 1), ofBytes: make(map[string]uint32)}
 }

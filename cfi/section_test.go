@@ -523,37 +523,74 @@ func TestZero(t *testing.T) {
 	}
 }
 
-// TestGoInstructions translates rows of Go functions into instructions of DWARF 5, section 7.24. 0x2f is
-// DW_CFA_GNU_negative_offset_extended.
-func TestGoInstructions(t *testing.T) {
-	const at = "\x04\x04\x00\x00\x00" // advance_loc4
+// TestGoRows expects the rules that follow from the layout of Go's frames: the CFA is above the frame and the return
+// address, which a call pushes on amd64 and the function saves at its SP on aarch64.
+func TestGoRows(t *testing.T) {
 	x86, arm := arch.Of(elf.EM_X86_64), arch.Of(elf.EM_AARCH64)
-	type rows []gopclntab.Row
-	framed := rows{{}, {Off: 4, Frame: 8, Saved: 8}, {Off: 8, Frame: 8}, {Off: 12, Frame: 1, Saved: 1}, {Off: 16}}
+	x := newExecutor()
 	for _, tt := range []struct {
 		a    *arch.Arch
-		kind gopclntab.Kind
-		rows rows
+		row  goRow
 		want string
 	}{
-		{x86, gopclntab.Framed, framed, "\x0e\x08" + at + "\x0e\x10\x2f\x06\x10" + at + "\x0e\x10\xc6" +
-			at + "\x0e\x09\x2f\x06\x09" + at + "\x0e\x08\xc6"},
-		{arm, gopclntab.Framed, framed, "\x0e\x00\xde" + at + "\x0e\x08\x2f\x1e\x08\x2f\x1d\x08" +
-			at + "\x0e\x08\x2f\x1e\x08\xdd" + at + "\x0e\x01\x2f\x1e\x01\x2f\x1d\x01" + at + "\x0e\x00\xde\xdd"},
-		{x86, gopclntab.Switches, rows{{}, {Off: 4, Frame: 1, Saved: 1}, {Off: 8, Base: gopclntab.OfFP},
-			{Off: 12, Base: gopclntab.NoCaller}}, "\x0a\x0c\x07\x08" + at + "\x0b\x0a\x0c\x07\x09\x2f\x06\x09" +
-			at + "\x0b\x0a\x0c\x06\x10\x2f\x06\x10" + at + "\x0b\x0a\x0c\x07\x08\x07\x10"},
+		{x86, goRow{}, "CFA r7+8, RA c-8, FP none, SP none"},
+		{x86, goRow{row: gopclntab.Row{Frame: 8, Saved: 8}}, "CFA r7+16, RA c-8, FP c-16, SP none"},
+		{x86, goRow{row: gopclntab.Row{Frame: 8}}, "CFA r7+16, RA c-8, FP none, SP none"},
+		{x86, goRow{row: gopclntab.Row{Frame: 1, Saved: 1}}, "CFA r7+9, RA c-8, FP c-9, SP none"},
+		{arm, goRow{}, "CFA r31+0, RA none, FP none, SP none"},
+		{arm, goRow{row: gopclntab.Row{Frame: 8, Saved: 8}}, "CFA r31+8, RA c-8, FP c-8, SP none"},
+		{arm, goRow{row: gopclntab.Row{Frame: 8}}, "CFA r31+8, RA c-8, FP none, SP none"},
+		{arm, goRow{gopclntab.Injected, 16, gopclntab.Row{Frame: 32, Saved: 40}},
+			"CFA r31+48, RA c-48, FP c-56, SP none"},
+		{x86, goRow{gopclntab.Switches, 0, gopclntab.Row{Base: gopclntab.OfFP}}, "CFA r6+16, RA c-8, FP c-16, SP none"},
+		{x86, goRow{gopclntab.Switches, 0, gopclntab.Row{Base: gopclntab.NoCaller}}, "CFA r7+8, RA u, FP none, SP none"},
+		{x86, goRow{gopclntab.Switches, 0, gopclntab.Row{Base: gopclntab.Unknown}}, "CFA u, RA c-8, FP none, SP none"},
+		{arm, goRow{kind: gopclntab.Outermost}, "CFA r31+0, RA u, FP none, SP none"},
+		{x86, goRow{kind: gopclntab.SigReturn},
+			"CFA exp 77 a0 01 06, RA exp 77 a8 01, FP exp 77 f8 00, SP none"},
 	} {
-		s := goSection{section: section{order: binary.LittleEndian}}
-		fn := &gopclntab.Function{Kind: tt.kind, Rows: tt.rows}
-		if tt.kind == gopclntab.Framed {
-			s.appendInstructions(tt.a, fn)
-		} else {
-			s.stackSwitch(tt.a, fn)
+		s := tt.row.rules(tt.a, x)
+		n, _ := x.numbering.number(&s)
+		if got := x.numbering.rules[n].String(); got != tt.want {
+			t.Errorf("%s, %+v: %s; want %s", tt.a.Name, tt.row, got, tt.want)
 		}
-		if string(s.data) != tt.want {
-			t.Errorf("%+v: % x; want % x", fn, s.data, tt.want)
+	}
+}
+
+// TestBuilder expects functions with equal rows and CIEs to have the same program, and rows without code to be dropped.
+func TestBuilder(t *testing.T) {
+	x := newExecutor()
+	b := newBuilder(x, func(r InferredRow) state { return r.rules(arch.Of(elf.EM_X86_64)) })
+	s := &section{name: Inferred, programs: x.programs}
+	cies := []cie{{sec: s}, {sec: s, number: 1}}
+	for i, tt := range []struct {
+		cie     int
+		offs    []uint32 // of rows with the CFA at SP+1, SP+2, ...
+		program int
+		want    []uint32 // of steps
+	}{
+		{0, []uint32{0, 4}, 0, []uint32{0, 4}},
+		{0, []uint32{0, 4}, 0, []uint32{0, 4}},
+		{1, []uint32{0, 4}, 1, []uint32{0, 4}},
+		{0, []uint32{0, 5}, 2, []uint32{0, 5}},
+		{0, []uint32{0, 0, 4}, 3, []uint32{0, 4}},
+	} {
+		for n, off := range tt.offs {
+			b.row(off, InferredRow{Reg: 7, Offset: int32(n + 1)})
 		}
+		fn := b.function(textAddr, textAddr+8, 0, &cies[tt.cie])
+		var offs []uint32
+		for _, st := range fn.Steps() {
+			offs = append(offs, st.Off)
+		}
+		if fn.Program() != tt.program || !slices.Equal(offs, tt.want) || fn.work() != 16+8*len(offs) {
+			t.Errorf("function %d: program %d with steps at %d, work %d", i, fn.Program(), offs, fn.work())
+		}
+	}
+	x.numbering.rules = make([]Rules, maxRules)
+	b.row(0, InferredRow{Reg: 7, Offset: 100})
+	if fn := b.function(textAddr, textAddr+8, 0, &cies[0]); fn.Err() == nil || len(fn.Steps()) > 0 {
+		t.Errorf("too many rules: steps %v, error %v", fn.Steps(), fn.Err())
 	}
 }
 
