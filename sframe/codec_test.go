@@ -2,7 +2,6 @@ package sframe
 
 import (
 	"bytes"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -327,16 +326,6 @@ func TestLookup(t *testing.T) {
 		encoded, err := Open(data, 0x8000)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
-		}
-		pcs := slices.Sorted(maps.Keys(tt.pcs))
-		matches := make([]Match, len(pcs))
-		if _, err := s.LookupSorted(pcs, matches); err != nil {
-			t.Errorf("%s: LookupSorted: %v", tt.name, err)
-		}
-		for i, pc := range pcs {
-			if m, _, _ := s.Lookup(pc); m != matches[i] {
-				t.Errorf("%s: at %#x, LookupSorted finds %+v, want %+v", tt.name, pc, matches[i], m)
-			}
 		}
 		for pc, want := range tt.pcs {
 			inside := slices.ContainsFunc(tt.parts, func(p entry) bool { return pc-p.fde.Start < uint64(p.fde.Size) })

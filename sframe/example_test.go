@@ -18,7 +18,7 @@ func program() *elf.File {
 	return f
 }
 
-// A profiler looks up the row for a pc.
+// Check a section, then look up the row for a pc.
 func ExampleFromELF() {
 	s, err := sframe.FromELF(program())
 	if err != nil {
@@ -29,11 +29,18 @@ func ExampleFromELF() {
 	// Output: CFA fp+16, RA *(c-8), FP *(c-16) true <nil>
 }
 
-// In a running process, addresses of position-independent code differ from those in the file by the load bias: the
-// start of the file's first mapping in /proc/PID/maps minus the page of the first PT_LOAD's address.
-func ExampleSection_Lookup() {
+// A profiler opens the section of each mapped file once, and looks up one row per frame; neither decodes the whole
+// section. In a process, addresses of position-independent code differ from those in the file by the load bias: the
+// start of the file's first mapping in /proc/PID/maps minus the page of the first PT_LOAD's address. For frames other
+// than the topmost, the pc is the return address minus 1.
+func ExampleEncoded_Lookup() {
 	f := program()
-	s, err := sframe.FromELF(f)
+	header := f.Section(sframe.SectionName)
+	data, err := header.Data()
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := sframe.Open(data, header.Addr)
 	if err != nil {
 		log.Fatal(err)
 	}

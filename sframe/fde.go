@@ -94,7 +94,7 @@ func (d *FDE) info(l *List) byte {
 }
 
 // start returns the start address of the FDE at off.
-func (s *Section) start(off int) uint64 {
+func (s *Encoded) start(off int) uint64 {
 	c, b := s.codec, s.data[off:]
 	start := s.addr
 	if c.layout.StartSize == 8 {
@@ -109,7 +109,7 @@ func (s *Section) start(off int) uint64 {
 }
 
 // fde decodes the FDE at off. Its attribute must be within the section.
-func (s *Section) fde(off int) (d FDE, l List) {
+func (s *Encoded) fde(off int) (d FDE, l List) {
 	c, b := s.codec, s.data[off+s.codec.layout.StartSize:]
 	d.Start, d.Size, l.Off = s.start(off), c.u32(b), c.u32(b[4:])
 	var info, rep byte
@@ -132,7 +132,7 @@ func (s *Section) fde(off int) (d FDE, l List) {
 
 // checkFDE decodes the FDE at off. It returns an error if the FDE is invalid or its FREs extend past the end of the
 // section.
-func (s *Section) checkFDE(off int) (d FDE, l List, err error) {
+func (s *Encoded) checkFDE(off int) (d FDE, l List, err error) {
 	c := s.codec
 	at, infoAt := off, off+c.layout.StartSize+12
 	first := c.u32(s.data[off+c.layout.StartSize+4:])

@@ -2,7 +2,6 @@ package sframe_test
 
 import (
 	"fmt"
-	"log"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -11,8 +10,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// lookupAll compares LookupSorted and Encoded.Lookup with Lookup at the pcs, and returns the number of rows
-// found.
+// lookupAll compares lookups in encoded and checked sections, and with a search of all FDEs, and returns the number of
+// rows found.
 func lookupAll(t *testing.T, data []byte, addr uint64, pcs []uint64) (rows int) {
 	t.Helper()
 	s, err := sframe.Decode(data, addr)
@@ -23,29 +22,27 @@ func lookupAll(t *testing.T, data []byte, addr uint64, pcs []uint64) (rows int) 
 	if err != nil {
 		t.Fatalf("Open: %v; Decode has no error", err)
 	}
-	if e.Header() != s.Header {
-		t.Fatalf("Open's header is %+v; want %+v", e.Header(), s.Header)
+	if e.Header != s.Header {
+		t.Fatalf("Open's header is %+v; want %+v", e.Header, s.Header)
 	}
-	matches := slices.Repeat([]sframe.Match{{Start: 1}}, len(pcs)) // stale results, to be overwritten
-	got, gotErr := s.LookupSorted(pcs, matches)
-	var first error
-	for i, pc := range pcs {
+	for _, pc := range pcs {
 		want, ok, err := s.Lookup(pc)
 		if ok {
 			rows++
-		} else if first == nil {
-			first = err
-		}
-		if matches[i] != want {
-			t.Fatalf("LookupSorted: %#x: %+v; want %+v", pc, matches[i], want)
 		}
 		m, found, err2 := e.Lookup(pc)
 		if m != want || found != ok || fmt.Sprint(err2) != fmt.Sprint(err) {
 			t.Fatalf("Encoded.Lookup: %#x: %+v, %v, %v; want %+v, %v, %v", pc, m, found, err2, want, ok, err)
 		}
-	}
-	if got != rows || fmt.Sprint(gotErr) != fmt.Sprint(first) {
-		t.Fatalf("LookupSorted: %d rows, error %v; want %d, %v", got, gotErr, rows, first)
+		best := sframe.FDE{} // the last FDE that starts at or before pc
+		for _, d := range s.FDEs() {
+			if d.Start <= pc && (d.Start > best.Start || d.Start == best.Start && d.Size > 0) {
+				best = d
+			}
+		}
+		if ok && m.FDE != best || s.Find(pc) >= 0 != (pc-best.Start < uint64(best.Size)) {
+			t.Fatalf("%#x: FDE %+v, index %d; want %+v", pc, m.FDE, s.Find(pc), best)
+		}
 	}
 	return rows
 }
@@ -70,7 +67,7 @@ func pcsNear(s *sframe.Section, rnd *rand.Rand) []uint64 {
 	return pcs
 }
 
-// TestLookupForms compares the lookup functions in the sections of conformance/vectors, with sorted and unsorted FDEs,
+// TestLookupForms compares lookups in the sections of conformance/vectors, with sorted and unsorted FDEs,
 // and in damaged sections.
 func TestLookupForms(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -122,45 +119,4 @@ func FuzzLookups(f *testing.F) {
 			}
 		}
 	})
-}
-
-// A profiler looks up the pcs of all samples at once.
-func ExampleSection_LookupSorted() {
-	s, err := sframe.FromELF(program())
-	if err != nil {
-		log.Fatal(err)
-	}
-	pcs := []uint64{0x10, 0x440, 0x445, 0x451}
-	matches := make([]sframe.Match, len(pcs))
-	rows, err := s.LookupSorted(pcs, matches)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(rows, "rows")
-	for i, m := range matches {
-		if m.FDE.Size > 0 {
-			fmt.Printf("%#x: CFA offset %d\n", pcs[i], m.CFA.Offset)
-		}
-	}
-	// Output:
-	// 3 rows
-	// 0x440: CFA offset 8
-	// 0x445: CFA offset 16
-	// 0x451: CFA offset 16
-}
-
-// A crash handler looks up one row of a section in memory.
-func ExampleOpen() {
-	header := program().Section(".sframe")
-	data, err := header.Data()
-	if err != nil {
-		log.Fatal(err)
-	}
-	e, err := sframe.Open(data, header.Addr)
-	if err != nil {
-		log.Fatal(err)
-	}
-	m, ok, err := e.Lookup(0x445)
-	fmt.Println(m.CFA.Offset, ok, err)
-	// Output: 16 true <nil>
 }

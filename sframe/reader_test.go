@@ -45,21 +45,6 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// TestCountUpTo counts the start addresses up to a pc.
-func TestCountUpTo(t *testing.T) {
-	var starts []uint64
-	for i := range uint64(100) {
-		starts = append(starts, 10*i)
-	}
-	for i := range starts {
-		for _, pc := range []uint64{starts[i], starts[i] + 9} {
-			if got := (&Section{}).countUpTo(starts, pc); got != i+1 {
-				t.Errorf("%d starts are up to %d, want %d", got, pc, i+1)
-			}
-		}
-	}
-}
-
 // TestReaderLists reads FDEs that share a list, a part of a list, or bytes of a list with a different FRE type.
 func TestReaderLists(t *testing.T) {
 	c, r := codec(t, V2, AMD64Little), rand.New(rand.NewPCG(1, 2))

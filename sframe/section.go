@@ -8,9 +8,9 @@ import (
 	"sort"
 )
 
-// A Section is a decoded section. Everything except the FREs has been checked; FREs are checked when they are read. A
-// Section is immutable and safe for concurrent use.
-type Section struct {
+// An Encoded is a section whose FDEs and rows are decoded and checked on demand: it finds rows, as a stack tracer does.
+// It is immutable and safe for concurrent use.
+type Encoded struct {
 	Header
 
 	codec      *Codec
@@ -21,23 +21,20 @@ type Section struct {
 	// Indexes of FDEs in the section: in the order of the method FDE, and in the order of their start addresses.
 	// Nil means that the FDEs are stored in that order.
 	order, sorted []uint32
-	starts        []uint64 // start addresses of the FDEs, sorted
 }
 
-// Decode decodes the section in data at address addr, and checks everything except the FREs. The Section keeps a
+// Open decodes the header of the section in data at address addr, and locates the FDEs and the FREs. If the flag
+// FDESorted is set, as in all linked files, it takes constant time and allocates no tables. The Encoded keeps a
 // reference to data. Errors are of type *Error.
-//
-// If data is from a relocatable object, its relocations must have been applied.
-func Decode(data []byte, addr uint64) (*Section, error) {
+func Open(data []byte, addr uint64) (*Encoded, error) {
 	s, err := open(data, addr)
-	if err != nil {
-		return nil, err
+	if err == nil && s.Flags&FDESorted == 0 {
+		s.sort()
 	}
-	return s, s.check()
+	return s, err
 }
 
-// open decodes the header and locates the FDEs and the FREs.
-func open(data []byte, addr uint64) (*Section, error) {
+func open(data []byte, addr uint64) (*Encoded, error) {
 	h, c, err := decodeHeader(data)
 	if err != nil {
 		return nil, err
@@ -58,78 +55,91 @@ func open(data []byte, addr uint64) (*Section, error) {
 			"FREs at %#x (%d bytes) overlap the FDEs or extend past the end of the section (%d bytes)",
 			freOff, h.FRELen, size)
 	}
-	return &Section{
+	return &Encoded{
 		Header: h, codec: c, data: data[:freOff+uint64(h.FRELen)], addr: addr, pcrel: h.Flags&FDEFuncStartPCRel != 0,
 		fdes: int(fdeOff), fres: int(freOff),
 	}, nil
 }
 
-// check checks the FDEs.
-func (s *Section) check() error {
+// A Section is an Encoded whose FDEs have been checked, so that all of them can be read. FREs are checked when they are
+// read.
+type Section struct{ Encoded }
+
+// Decode is Open, and checks everything except the FREs.
+//
+// If data is from a relocatable object, its relocations must have been applied.
+func Decode(data []byte, addr uint64) (*Section, error) {
+	e, err := open(data, addr)
+	if err != nil {
+		return nil, err
+	}
+	s := &Section{*e}
 	var sum uint64
-	s.starts = make([]uint64, s.Len())
-	for i := range s.starts {
-		d, l, err := s.checkFDE(s.entry(i))
+	for i := range s.Len() {
+		_, l, err := s.checkFDE(s.entry(i))
 		if err != nil {
-			return err
+			return s, err
 		}
 		sum += uint64(l.Num)
-		s.starts[i] = d.Start
 	}
 	if sum != uint64(s.NumFREs) {
-		return errorf(12, "header declares %d FREs, but the FDEs have %d", s.NumFREs, sum)
+		return s, errorf(12, "header declares %d FREs, but the FDEs have %d", s.NumFREs, sum)
 	}
-	ascending := slices.IsSorted(s.starts)
-	if ascending && !s.hidden() {
-		return nil
+	if ascending := s.sort(); !ascending && s.Flags&FDESorted != 0 {
+		return s, errorf(s.fdes, "FDEs are not sorted by start address, but the flag is set")
 	}
-	if !ascending && s.Flags&FDESorted != 0 {
-		return errorf(s.fdes, "FDEs are not sorted by start address, but the flag is set")
+	return s, nil
+}
+
+// sort sets s.sorted, and reports whether the FDEs are stored in ascending order of their start addresses. If there are
+// FDEs with the same start, a search finds the last one; empty ones are sorted first, because they hide others.
+func (s *Encoded) sort() (ascending bool) {
+	starts := make([]uint64, s.Len())
+	hidden := false
+	ascending = true
+	for i := range starts {
+		starts[i] = s.start(s.entry(i))
+		if i > 0 {
+			ascending = ascending && starts[i-1] <= starts[i]
+			hidden = hidden || starts[i-1] == starts[i] && s.empty(s.entry(i)) && !s.empty(s.entry(i-1))
+		}
+	}
+	if ascending && !hidden {
+		return true
 	}
 	s.sorted = make([]uint32, s.Len())
 	for i := range s.sorted {
 		s.sorted[i] = uint32(i)
 	}
 	slices.SortStableFunc(s.sorted, func(a, b uint32) int {
-		if c := cmp.Compare(s.starts[a], s.starts[b]); c != 0 || s.empty(int(a)) == s.empty(int(b)) {
+		x, y := s.empty(s.entry(int(a))), s.empty(s.entry(int(b)))
+		if c := cmp.Compare(starts[a], starts[b]); c != 0 || x == y {
 			return c
 		}
-		if s.empty(int(a)) {
+		if x {
 			return -1
 		}
 		return 1
 	})
-	slices.Sort(s.starts)
-	return nil
+	return ascending
 }
 
-// empty reports whether the i-th stored FDE has size 0.
-func (s *Section) empty(i int) bool {
-	return s.codec.u32(s.data[s.fdes+i*s.codec.layout.FDESize+s.codec.layout.StartSize:]) == 0
-}
-
-// hidden reports whether an empty FDE follows a nonempty one with the same start. A search for the last FDE with this
-// start would not find the nonempty one.
-func (s *Section) hidden() bool {
-	for i := 1; i < len(s.starts); i++ {
-		if s.starts[i] == s.starts[i-1] && s.empty(i) && !s.empty(i-1) {
-			return true
-		}
-	}
-	return false
+// empty reports whether the FDE at offset entry has size 0.
+func (s *Encoded) empty(entry int) bool {
+	return s.codec.u32(s.data[entry+s.codec.layout.StartSize:]) == 0
 }
 
 // Codec returns the Codec of the section's version and ABI.
-func (s *Section) Codec() *Codec { return s.codec }
+func (s *Encoded) Codec() *Codec { return s.codec }
 
 // Size returns the size of the section in bytes.
-func (s *Section) Size() uint64 { return uint64(len(s.data)) }
+func (s *Encoded) Size() uint64 { return uint64(len(s.data)) }
 
 // Len returns the number of FDEs.
-func (s *Section) Len() int { return int(s.NumFDEs) }
+func (s *Encoded) Len() int { return int(s.NumFDEs) }
 
 // entry returns the offset of the i-th FDE in data.
-func (s *Section) entry(i int) int {
+func (s *Encoded) entry(i int) int {
 	if s.order != nil {
 		i = int(s.order[i])
 	}
@@ -166,7 +176,7 @@ func (s *Section) Sorted() *Section {
 
 // A walk iterates over the FREs of an FDE.
 type walk struct {
-	s     *Section
+	s     *Encoded
 	off   int    // offset of the next FRE in the section
 	left  uint32 // number of remaining FREs
 	width int    // size of a start address in bytes
@@ -175,7 +185,7 @@ type walk struct {
 }
 
 // walk starts an iteration over the FREs of an FDE.
-func (s *Section) walk(d *FDE, l *List) walk {
+func (s *Encoded) walk(d *FDE, l *List) walk {
 	limit := d.Size
 	if d.RepSize != 0 {
 		limit = uint32(d.RepSize)
@@ -186,7 +196,7 @@ func (s *Section) walk(d *FDE, l *List) walk {
 }
 
 // outermost reports whether the FDE marks a function without a caller: in V3, an FDE of the default type without FREs.
-func (s *Section) outermost(d *FDE, l *List) bool {
+func (s *Encoded) outermost(d *FDE, l *List) bool {
 	return l.Num == 0 && s.codec.layout.Outermost && !d.Flexible
 }
 
@@ -250,9 +260,19 @@ func (s *Section) Find(pc uint64) int {
 	return i
 }
 
-// search returns the index of the last FDE by address that starts at or before pc, or -1.
-func (s *Section) search(pc uint64) int {
-	i := sort.Search(len(s.starts), func(i int) bool { return s.starts[i] > pc }) - 1
+// search returns the index of the last FDE by address that starts at or before pc, or -1. Among FDEs with the same
+// start, it prefers the last one with a nonzero size.
+func (s *Encoded) search(pc uint64) int {
+	entry := func(i int) int {
+		if s.sorted != nil {
+			i = int(s.sorted[i])
+		}
+		return s.entry(i)
+	}
+	i := sort.Search(s.Len(), func(i int) bool { return s.start(entry(i)) > pc }) - 1
+	for i > 0 && s.empty(entry(i)) && s.start(entry(i-1)) == s.start(entry(i)) {
+		i--
+	}
 	if i >= 0 && s.sorted != nil {
 		return int(s.sorted[i])
 	}
@@ -266,23 +286,18 @@ type Match struct {
 	Row
 }
 
-// Lookup returns the row for pc, and whether there is one. Like a stack tracer, it searches the FDEs and then scans the
-// rows of the FDE found. Readers disagree about PC-mask FDEs of V1, so Lookup returns a row of such an FDE only if it
-// is the only row and starts at 0. The row includes rules that the header fixes for all functions (RA on amd64). Errors
-// are of type *Error.
-func (s *Section) Lookup(pc uint64) (m Match, ok bool, err error) {
+// Lookup returns the row for pc, and whether there is one. Like a stack tracer, it searches the FDEs, and then checks the
+// FDE found and scans its rows. If the flag FDESorted is set although the FDEs are not sorted, the result is unspecified.
+// Readers disagree about PC-mask FDEs of V1, so Lookup returns a row of such an FDE only if it is the only row and
+// starts at 0. The row includes rules that the header fixes for all functions (RA on amd64). Errors are of type *Error.
+func (s *Encoded) Lookup(pc uint64) (m Match, ok bool, err error) {
 	i := s.search(pc)
 	if i < 0 {
 		return m, false, nil
 	}
-	return s.match(s.entry(i), pc)
-}
-
-// match looks up pc in the FDE whose encoding starts at offset entry.
-func (s *Section) match(entry int, pc uint64) (m Match, ok bool, err error) {
-	d, l := s.fde(entry)
-	if pc-d.Start >= uint64(d.Size) {
-		return m, false, nil
+	d, l, err := s.checkFDE(s.entry(i))
+	if err != nil || pc-d.Start >= uint64(d.Size) {
+		return m, false, err
 	}
 	at := uint32(pc - d.Start)
 	switch {
@@ -322,7 +337,7 @@ func (s *Section) match(entry int, pc uint64) (m Match, ok bool, err error) {
 }
 
 // Complete returns r, a row from FREs or a Reader, with the rules that the header fixes for all functions.
-func (s *Section) Complete(r Row) Row {
+func (s *Encoded) Complete(r Row) Row {
 	if r.Outermost {
 		return r
 	}
