@@ -133,7 +133,8 @@ func (x *executor) execute() {
 		if code != 0 {
 			h := (uint64(code)<<32 ^ uint64(x.number)<<8 ^ uint64(x.cie.number)) * 0x9e3779b97f4a7c15
 			e = &x.effects[h>>(64-effectBits)]
-			if end := x.pos + int(e.size); e.code == code && e.from == x.number && e.cie == x.cie && end <= len(x.data) {
+			end := x.pos + int(e.size)
+			if e.code == code && e.from == x.number && e.cie == x.cie && end <= len(x.data) {
 				x.pos, x.number = end, e.to
 				continue
 			}

@@ -286,10 +286,11 @@ type Match struct {
 	Row
 }
 
-// Lookup returns the row for pc, and whether there is one. Like a stack tracer, it searches the FDEs, and then checks the
-// FDE found and scans its rows. If the flag FDESorted is set although the FDEs are not sorted, the result is unspecified.
-// Readers disagree about PC-mask FDEs of V1, so Lookup returns a row of such an FDE only if it is the only row and
-// starts at 0. The row includes rules that the header fixes for all functions (RA on amd64). Errors are of type *Error.
+// Lookup returns the row for pc, and whether there is one. Like a stack tracer, it searches the FDEs, and then checks
+// the FDE found and scans its rows. If the flag FDESorted is set although the FDEs are not sorted, the result is
+// unspecified. Readers disagree about PC-mask FDEs of V1, so Lookup returns a row of such an FDE only if it is the only
+// row and starts at 0. The row includes rules that the header fixes for all functions (RA on amd64). Errors are of type
+// *Error.
 func (s *Encoded) Lookup(pc uint64) (m Match, ok bool, err error) {
 	i := s.search(pc)
 	if i < 0 {

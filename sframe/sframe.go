@@ -20,8 +20,8 @@
 //
 // A profiler opens a section (Open) and finds the row for each pc (Encoded.Lookup), without decoding the whole section.
 // FromELF and Decode check the section and return a Section, which also lists all FDEs and rows. A Codec encodes and
-// decodes the parts of a section: header, FDEs and rows. A Layout describes what a version can express. Codec.Default and Codec.Flexible
-// report whether a row can be expressed.
+// decodes the parts of a section: header, FDEs and rows. A Layout describes what a version can express. Codec.Default
+// and Codec.Flexible report whether a row can be expressed.
 //
 // Section names quoted in comments are from "The SFrame format", version 2 errata 1; for version 3, comments refer to
 // binutils' include/sframe.h.

@@ -166,3 +166,13 @@ func TestLastBlock(t *testing.T) {
 		}
 	}
 }
+
+// TestABIs expects facts about each ABI of the format.
+func TestABIs(t *testing.T) {
+	for id := sframe.ABI(1); id.Order() != nil; id++ {
+		a := abis[id]
+		if a.sp == 0 || a.stub == nil || a.padding == nil || a.prologue == nil {
+			t.Errorf("abis lacks facts about %v: add verify/NAME.go", id)
+		}
+	}
+}

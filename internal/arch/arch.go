@@ -85,6 +85,12 @@ type Field struct {
 // machines lists the Arch of each machine in the order used in messages.
 var machines = [...]*Arch{&amd64, &aarch64, &s390x}
 
+// PerMachine returns a table with one value for each machine. A new machine is a new parameter, so the compiler finds
+// all tables that lack it.
+func PerMachine[T any](forAMD64, forAArch64, forS390X T) map[elf.Machine]T {
+	return map[elf.Machine]T{amd64.Machine: forAMD64, aarch64.Machine: forAArch64, s390x.Machine: forS390X}
+}
+
 // Of returns the Arch of an ELF machine, or nil if SFrame is not defined for it.
 func Of(m elf.Machine) *Arch {
 	for _, a := range machines {

@@ -102,7 +102,7 @@ var reasonNames = [...]string{
 func (r Reason) String() string { return reasonNames[r] }
 
 // Supports reports whether rows are inferred for a machine.
-func Supports(m elf.Machine) bool { return machineOf(m) != nil }
+func Supports(m elf.Machine) bool { return machines[m] != nil }
 
 // Find infers rows for the gaps of t. It also returns the ranges for which this is impossible, with the reasons.
 func Find(t *Text) (*cfi.Inference, []Refusal, error) {

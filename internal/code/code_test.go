@@ -148,7 +148,7 @@ func assembleFor(t *testing.T, m elf.Machine, sources []source, as ...string) []
 			return code[addr-base:][:min(n, len(code)-int(addr-base))]
 		}
 		text.Row = func(pc uint64) (row cfi.InferredRow, ok, known bool) {
-			row, _ = machineOf(m).entry.row(false)
+			row, _ = machines[m].entry.row(false)
 			known = pc >= base+uint64(described) && pc < base+uint64(at["data"])
 			return row, known, known
 		}

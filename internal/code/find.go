@@ -48,7 +48,7 @@ const (
 )
 
 func newFinder(t *Text) *finder {
-	f := &finder{Text: t, machine: machineOf(t.Machine), searches: map[uint64]*search{}, entries: map[uint64]*body{},
+	f := &finder{Text: t, machine: machines[t.Machine], searches: map[uint64]*search{}, entries: map[uint64]*body{},
 		owner: map[uint64]*body{}, tried: map[uint64]bool{}, endsHere: map[uint64]bool{}}
 	f.at = &region{Gap: &Gap{}}
 	f.regions = make([]region, len(t.Gaps))

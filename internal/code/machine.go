@@ -1,8 +1,7 @@
 package code
 
 import (
-	"debug/elf"
-
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/insn"
 )
 
@@ -45,15 +44,8 @@ func newMachine(m machine) *machine {
 	return &m
 }
 
-func machineOf(m elf.Machine) *machine {
-	switch m {
-	case elf.EM_X86_64:
-		return amd64
-	case elf.EM_AARCH64:
-		return aarch64
-	}
-	return nil
-}
+// machines holds nil for a machine whose code is not analysed.
+var machines = arch.PerMachine(amd64, aarch64, nil)
 
 // loadsFP reports whether an instruction loads SP from FP.
 func (m *machine) loadsFP(in *insn.Inst) bool {

@@ -282,7 +282,6 @@ func (t *Table) header(m *[modWords]uint64) error {
 		return errorf(records, "functions from %#x to %#x, but from %#x to %#x according to module data", first, last,
 			m[modMinPC], m[modMaxPC])
 	}
-	t.code = codeReader{file: t.file}
-	t.code.find = prologues[elf.Machine(t.file.Machine)]
+	t.code = codeReader{file: t.file, machine: machines[elf.Machine(t.file.Machine)]}
 	return nil
 }

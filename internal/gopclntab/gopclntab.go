@@ -11,7 +11,6 @@ package gopclntab
 
 import (
 	"bytes"
-	"debug/elf"
 	"fmt"
 	"iter"
 	"math"
@@ -164,7 +163,7 @@ func (t *Table) function(i int, fn *Function) *Error {
 	pops := slices.ContainsFunc(fn.Rows, func(r Row) bool { return r.Base == Unknown })
 	switch {
 	case fn.Kind == Injected:
-		fn.Pushed = pushed[elf.Machine(t.file.Machine)]
+		fn.Pushed = t.code.pushed
 		t.code.prologue(fn)
 	case fn.Kind == SigReturn:
 		fn.Rows = fn.Rows[:0]

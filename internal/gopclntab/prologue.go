@@ -1,18 +1,17 @@
 package gopclntab
 
 import (
-	"bytes"
-	"debug/elf"
 	"slices"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/insn"
 )
 
 // A codeReader reads the code of functions in ascending order of address.
 type codeReader struct {
+	machine
 	file *elffile.File
-	find finder // nil if functions save no frame pointers
 	code elffile.Window
 }
 
@@ -28,7 +27,23 @@ const (
 	maxCode   = 1 << 16
 )
 
-var prologues = map[elf.Machine]finder{elf.EM_X86_64: prologueAMD64, elf.EM_AARCH64: prologueAArch64}
+// A machine holds facts about Go's code.
+type machine struct {
+	find finder // nil if functions save no frame pointers
+	// sigreturn is the code to which signal handlers return, or "" if it is in the vDSO.
+	sigreturn string
+	// pushed is the number of bytes that a signal handler pushes before it injects a call: it saves the link register,
+	// which the call overwrites (pushCall and preparePanic in runtime/signal_arm64.go and signal_linux_s390x.go).
+	pushed uint32
+	stacks bool // functions that switch stacks can be followed
+}
+
+var machines = arch.PerMachine(
+	machine{find: prologueAMD64, stacks: true,
+		sigreturn: "\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"}, // mov $15,%rax; syscall
+	machine{find: prologueAArch64, pushed: 16},
+	machine{pushed: 8},
+)
 
 // prologue finds where the function saves the caller's frame pointer, and updates its rows. Go functions set up a frame
 // only in their prologues, and the saved value is unchanged until the frame is removed.
@@ -66,14 +81,10 @@ func (c *codeReader) bytes(begin, end uint64) []byte {
 	return c.code.Read(c.file, begin, end-begin)
 }
 
-// sigreturn is mov $15,%rax; syscall, to which signal handlers return on amd64. On other machines, the sigreturn code
-// is in the vDSO.
-var sigreturn = []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
-
 // isSigreturn reports whether a function starts with the sigreturn system call.
 func (c *codeReader) isSigreturn(fn *Function) bool {
-	return elf.Machine(c.file.Machine) == elf.EM_X86_64 && fn.End-fn.Begin >= uint64(len(sigreturn)) &&
-		bytes.Equal(c.bytes(fn.Begin, fn.Begin+uint64(len(sigreturn))), sigreturn)
+	n := uint64(len(c.sigreturn))
+	return n > 0 && fn.End-fn.Begin >= n && string(c.bytes(fn.Begin, fn.Begin+n)) == c.sigreturn
 }
 
 // extendBack extends a function by the byte before it, if that is padding. Signal handlers return to the first byte of

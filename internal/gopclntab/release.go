@@ -28,10 +28,6 @@ var injectedIDs = [...]struct {
 // sigpanic on amd64.
 var injectedNames = []string{"runtime.asyncPreempt", "runtime.debugCallV2", "runtime.sigpanic", "runtime.sigpanic0"}
 
-// pushed is the number of bytes that a signal handler pushes before it injects a call: it saves the link register,
-// which the call overwrites (pushCall and preparePanic in runtime/signal_arm64.go and signal_linux_s390x.go).
-var pushed = map[elf.Machine]uint32{elf.EM_AARCH64: 16, elf.EM_S390: 8}
-
 // injected reports whether signal handlers inject calls to the function.
 func (t *Table) injected(id byte, name string) bool {
 	for _, r := range injectedIDs {

@@ -1,7 +1,6 @@
 package gopclntab
 
 import (
-	"debug/elf"
 	"slices"
 
 	"cfi2sframe/internal/insn"
@@ -35,7 +34,7 @@ func (c *codeReader) onStacks(fn *Function, final bool) {
 	}
 	last := &fn.Rows[len(fn.Rows)-1]
 	*last = Row{Off: at, Base: Unknown}
-	if elf.Machine(c.file.Machine) != elf.EM_X86_64 || fn.End-fn.Begin > largest {
+	if !c.stacks || fn.End-fn.Begin > largest {
 		return
 	}
 	b := c.bytes(fn.Begin, fn.End)

@@ -1,7 +1,6 @@
 package padding
 
 import (
-	"debug/elf"
 	"encoding/binary"
 
 	"cfi2sframe/elffile"
@@ -10,9 +9,7 @@ import (
 
 // Source: Arm Architecture Reference Manual for A-profile, C4.1: branches, hints. Instructions are little-endian
 // regardless of the byte order of data.
-func init() {
-	machines[elf.EM_AARCH64] = instructionSet{pad: padAArch64, mayEnd: leavesAArch64, mayJump: jumpsAArch64}
-}
+var aarch64 = instructionSet{pad: padAArch64, mayEnd: leavesAArch64, mayJump: jumpsAArch64}
 
 func padAArch64(b []byte) (size int, runs bool) {
 	if len(b) < 4 {

@@ -2,7 +2,6 @@ package padding
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
 	"math/bits"
 
@@ -11,9 +10,7 @@ import (
 )
 
 // Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: INT3, Jcc, JMP, LOOP.
-func init() {
-	machines[elf.EM_X86_64] = instructionSet{padAMD64, 7, leavesAMD64, switchesAMD64, jumpsAMD64}
-}
+var amd64 = instructionSet{padAMD64, 7, leavesAMD64, switchesAMD64, jumpsAMD64}
 
 // switchesAMD64 recognizes mov %reg,%rsp, the first instruction of glibc's __start_context.
 func switchesAMD64(b []byte) bool {

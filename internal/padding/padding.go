@@ -25,6 +25,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 	"cfi2sframe/internal/insn"
 	"cfi2sframe/internal/panics"
 	"cfi2sframe/internal/plt"
@@ -52,8 +53,7 @@ type instructionSet struct {
 	mayJump func(b []byte, pc uint64, to elffile.Span) bool
 }
 
-// machines holds the supported machines; the source file of each machine adds it.
-var machines = make(map[elf.Machine]instructionSet)
+var machines = arch.PerMachine(amd64, aarch64, s390x)
 
 // mayLeave reports whether an instruction may be the last that a function executes.
 func mayLeave(op insn.Op) bool { return op.Leaves() || op.Calls() }

@@ -1,16 +1,13 @@
 package padding
 
 import (
-	"debug/elf"
 	"encoding/binary"
 
 	"cfi2sframe/elffile"
 )
 
 // Source: z/Architecture Principles of Operation, chapter 7 and appendix B. A branch with mask 0 is a no-op.
-func init() {
-	machines[elf.EM_S390] = instructionSet{pad: padS390X, mayEnd: leavesS390X, mayJump: jumpsS390X}
-}
+var s390x = instructionSet{pad: padS390X, mayEnd: leavesS390X, mayJump: jumpsS390X}
 
 func padS390X(b []byte) (size int, runs bool) {
 	switch {

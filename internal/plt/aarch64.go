@@ -1,17 +1,9 @@
 package plt
 
-import (
-	"debug/elf"
-	"sync"
-
-	"cfi2sframe/internal/arch"
-)
-
-func init() { machines[elf.EM_AARCH64] = aarch64 }
+import "sync"
 
 var aarch64 = sync.OnceValue(func() *stubForms {
 	return &stubForms{
-		entry:   arch.Of(elf.EM_AARCH64).EntryCFA,
 		align:   4,
 		leaving: "rR",
 		padding: "n",

@@ -1,17 +1,9 @@
 package plt
 
-import (
-	"debug/elf"
-	"sync"
-
-	"cfi2sframe/internal/arch"
-)
-
-func init() { machines[elf.EM_X86_64] = amd64 }
+import "sync"
 
 var amd64 = sync.OnceValue(func() *stubForms {
 	return &stubForms{
-		entry:   arch.Of(elf.EM_X86_64).EntryCFA,
 		align:   8,
 		leaving: "JBL",
 		padding: "NC",

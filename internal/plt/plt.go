@@ -21,6 +21,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/arch"
 )
 
 // A Step describes the frame, starting at an instruction of a stub.
@@ -41,7 +42,6 @@ type stubForms struct {
 	align  uint64 // alignment of stubs in bytes
 	tokens []token
 	stubs  []form
-	entry  int32 // CFA - SP at the first instruction
 	// leaving lists the letters of unconditional jumps; padding lists those of no-ops and traps.
 	leaving, padding string
 	thunk            string // letters of the thunk that stubs may call, or ""
@@ -122,9 +122,9 @@ func (p pattern) match(b []byte) bool {
 	return true
 }
 
-// machines maps the supported machines to functions that return their stub forms. Each machine's source file adds its
-// entry. Forms are built on demand because a run needs those of only one machine.
-var machines = make(map[elf.Machine]func() *stubForms)
+// machines maps the machines to functions that return their stub forms. Forms are built on demand because a run needs
+// those of only one machine.
+var machines = arch.PerMachine(amd64, aarch64, s390x)
 
 var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": true, ".iplt": true}
 
@@ -151,7 +151,7 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 	if !slices.ContainsFunc(all, func(s *elffile.Section) bool { return !described(t, s) }) {
 		return nil, nil
 	}
-	w := walker{stubForms: known()}
+	w := walker{stubForms: known(), entry: arch.Of(elf.Machine(f.Machine)).EntryCFA}
 	for _, s := range all {
 		if err := f.Budget().Spend(costStub, s.Size); err != nil {
 			return nil, fmt.Errorf("section %s at file offset %#x: %w", s.Name, s.Off, err)
@@ -200,6 +200,7 @@ func described(t *cfi.Table, s *elffile.Section) bool {
 // A walker finds the stubs in sections.
 type walker struct {
 	*stubForms
+	entry int32 // CFA - SP at the first instruction
 	found []candidate
 	jumps []jump
 }
@@ -401,7 +402,7 @@ func (m *stubForms) token(letter byte) token {
 }
 
 // steps tracks SP through a stub, whose last token pushes nothing.
-func (m *stubForms) steps(f *form, letters []byte, starts []int) []Step {
+func (m *walker) steps(f *form, letters []byte, starts []int) []Step {
 	now := Step{CFA: m.entry + f.pushed}
 	steps := []Step{now}
 	for i, letter := range letters {

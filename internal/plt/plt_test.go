@@ -13,7 +13,8 @@ import (
 
 // stubs returns the stubs of a section.
 func stubs(m *stubForms, code []byte, addr uint64, t *cfi.Table) []Stub {
-	w := walker{stubForms: m}
+	entry := map[*stubForms]int32{amd64(): 8, aarch64(): 0, s390x(): 160} // of CFA - SP, according to the ABIs
+	w := walker{stubForms: m, entry: entry[m]}
 	w.section(code, addr, t)
 	return w.certainStubs()
 }

@@ -1,17 +1,9 @@
 package plt
 
-import (
-	"debug/elf"
-	"sync"
-
-	"cfi2sframe/internal/arch"
-)
-
-func init() { machines[elf.EM_S390] = s390x }
+import "sync"
 
 var s390x = sync.OnceValue(func() *stubForms {
 	return &stubForms{
-		entry:   arch.Of(elf.EM_S390).EntryCFA,
 		align:   4,
 		leaving: "RbJ",
 		padding: "Nz",
