@@ -402,11 +402,11 @@ func (m *stubForms) token(letter byte) token {
 }
 
 // steps tracks SP through a stub, whose last token pushes nothing.
-func (m *walker) steps(f *form, letters []byte, starts []int) []Step {
-	now := Step{CFA: m.entry + f.pushed}
+func (w *walker) steps(f *form, letters []byte, starts []int) []Step {
+	now := Step{CFA: w.entry + f.pushed}
 	steps := []Step{now}
 	for i, letter := range letters {
-		t := m.token(letter)
+		t := w.token(letter)
 		if t.push == 0 {
 			continue
 		}
