@@ -252,7 +252,7 @@ func (c *call) check(s *checkSettings, paths []string, unread []*report.Failed) 
 		return interrupted
 	}
 	sum.failed = failed + len(unread)
-	if s.form == "text" && len(paths) > 1 {
+	if s.form == "text" && len(paths) != 1 {
 		fmt.Fprint(c.out, &sum)
 	}
 	if s.require && sum.numSkipped() == len(paths) {

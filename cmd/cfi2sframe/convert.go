@@ -265,7 +265,7 @@ func (s *conversion) validate(cmd *cobra.Command, args []string) error {
 
 // missingVerb returns an error if the command line starts with the verb of another tool, such as "convert IN -o OUT".
 func (s *conversion) missingVerb() error {
-	if len(s.files) < 2 || s.verb != "" || s.output == "" || strings.ContainsAny(s.files[0], "./") {
+	if len(s.files) < 2 || s.verb != "" || s.inPlace || s.to.DryRun || strings.ContainsAny(s.files[0], "./") {
 		return nil
 	}
 	if _, err := os.Lstat(s.files[0]); !errors.Is(err, fs.ErrNotExist) {

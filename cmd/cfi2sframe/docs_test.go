@@ -186,12 +186,12 @@ func TestDocsParts(t *testing.T) {
 	_, text, _ = strings.Cut(text, "\n## Several files\n")
 	text, _, _ = strings.Cut(text, "\n## ")
 	text = regexp.MustCompile("(?m)^(?:[^ \n].*)?\n").ReplaceAllString(text, "") // keep the commands
-	job, text, ok := strings.Cut(text, "json >part-$SLURM_ARRAY_TASK_ID.json\n")
+	job, text, ok := strings.Cut(text, ">part-$SLURM_ARRAY_TASK_ID.json\n")
 	parallel, jq, found := strings.Cut(text, "json >part-1.json\n")
 	if !ok || !found {
 		t.Fatalf("no commands: %s", text)
 	}
-	job += "json >part-$SLURM_ARRAY_TASK_ID.json\n"
+	job += ">part-$SLURM_ARRAY_TASK_ID.json\n"
 	parallel = strings.Replace(parallel, " -S node1,node2 --workdir .", "", 1) + "json >part-1.json\n"
 	t.Setenv("PATH", filepath.Dir(tool(t))+":"+os.Getenv("PATH"))
 	dir := t.TempDir()

@@ -10,12 +10,11 @@ import (
 
 	"cfi2sframe/internal/testkit/must"
 	"cfi2sframe/internal/testkit/testfile"
-	"cfi2sframe/translate"
 )
 
-// TestUsage expects the documents to name all verbs, flags and reasons, and all help texts to be those of verbs.
+// TestUsage expects the documents to name all verbs and flags, and all help texts to be those of verbs.
 func TestUsage(t *testing.T) {
-	usage, reasons := testfile.Read(t, "../../docs/usage.md"), testfile.Read(t, "../../docs/reports.md")
+	usage := testfile.Read(t, "../../docs/usage.md")
 	changes := testfile.Read(t, "../../CHANGELOG.md")
 	c := newCall(t.Context(), io.Discard, io.Discard)
 	for _, cmd := range append(c.verbs(), c.root()) {
@@ -39,11 +38,6 @@ func TestUsage(t *testing.T) {
 	for _, f := range must.Get(helpFiles.ReadDir("help"))(t) {
 		if !slices.Contains(texts, f.Name()) {
 			t.Errorf("cmd/cfi2sframe/help/%s: add its verb to allVerbs in verbs.go, or remove it", f.Name())
-		}
-	}
-	for _, r := range translate.Reasons() {
-		if !bytes.Contains(reasons, []byte("`"+r.Name()+"`")) {
-			t.Errorf("docs/reports.md does not explain %s", r.Name())
 		}
 	}
 }

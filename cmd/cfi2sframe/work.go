@@ -57,7 +57,9 @@ func (w *work) run(ctx context.Context) int {
 	}
 	w.all, w.errors = len(s.files), len(w.unread)
 	w.many = w.all > 1
-	set := &files.Settings{InPlace: s.inPlace, Output: s.output, Workers: 1, Alone: w.alone()}
+	set := &files.Settings{
+		InPlace: s.inPlace, DryRun: s.to.DryRun && !s.to.Detach, Output: s.output, Workers: 1, Alone: w.alone(),
+	}
 	if !set.Alone {
 		if set.Workers = cmp.Or(s.Workers, runtime.GOMAXPROCS(0)); set.Workers > 1 {
 			heap.PrepareMany()
@@ -121,7 +123,7 @@ func (w *work) said(err error) { w.unreported = cmp.Or(w.unreported, outfile.Pla
 // finish writes the last lines of the report, and returns the exit status.
 func (w *work) finish(ctx context.Context) int {
 	r, t := w.report, &w.tally
-	t.Files, t.Unchanged = w.all, countReasons(t.stay)
+	t.Files, t.Unchanged = w.all+len(w.unread), countReasons(t.stay)
 	t.Failed = t.Files - t.Done - t.skipped() - t.stay[convert.Current]
 	t.Finish()
 	if w.unreported == nil && (r.file != nil || !w.interrupted) {
@@ -177,7 +179,7 @@ func (w *work) summarize() error {
 		return report.HTML(r.out, r.pages, r.fails, t.Unchanged, thisVersion())
 	case r.json && (w.many || w.settings.recursive) && !w.interrupted:
 		return report.WriteJSON(r.out, &t.Totals)
-	case w.settings.form != "text" || !w.many:
+	case w.settings.form != "text" || w.all == 1 && t.Files == 1:
 		return nil
 	}
 	rest := "failed"

@@ -3,7 +3,7 @@ package amounts
 
 // Amounts says how much code can be unwound, in bytes.
 type Amounts struct {
-	Code       uint64 `json:"code"`       // excluding padding and start-up code; 0 if not counted
+	Code       uint64 `json:"code"`       // excluding padding, and start-up code without rows; 0 if not counted
 	Unwindable uint64 `json:"unwindable"` // part of Code: Covered and PLT
 	Described  uint64 `json:"described"`  // code with CFI or inferred rows
 	Covered    uint64 `json:"covered"`    // part of Described with rows, or without a caller (Outermost)

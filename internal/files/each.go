@@ -18,6 +18,7 @@ import (
 // Settings configures Each.
 type Settings struct {
 	InPlace bool   // results replace their inputs
+	DryRun  bool   // nothing is written; a file with several names is converted once, as in place
 	Output  string // otherwise: path of the result, or "" if nothing is written
 	Workers int    // threads for all files together
 	Alone   bool   // convert one file at a time, in order, because a file may affect later ones
@@ -111,7 +112,7 @@ func newRun(paths []string, set *Settings) *run {
 	names := make(map[string]bool) // hard links
 	for i, path := range paths {
 		g := &group{first: i}
-		if set.InPlace {
+		if set.InPlace || set.DryRun {
 			id, real, err := identify(path)
 			if other := known[id]; other != nil {
 				g = other

@@ -38,16 +38,20 @@ type RefusedCode struct {
 	Bytes  uint64 `json:"bytes"`
 }
 
-// refusedCode sums refusals by reason, largest first.
-func refusedCode(list []cfi.Refusal) []RefusedCode {
+// refusedCode sums refusals by reason, largest first. Only code in the set counts.
+func refusedCode(list []cfi.Refusal, counted *rangeSet) []RefusedCode {
 	var sums []RefusedCode
 	for _, r := range list {
+		size := counted.bytesIn(r.Begin, r.End)
+		if size == 0 {
+			continue
+		}
 		i := slices.IndexFunc(sums, func(s RefusedCode) bool { return s.Reason == r.Reason })
 		if i < 0 {
 			i, sums = len(sums), append(sums, RefusedCode{Reason: r.Reason})
 		}
 		sums[i].Ranges++
-		sums[i].Bytes += r.End - r.Begin
+		sums[i].Bytes += size
 	}
 	slices.SortFunc(sums, func(a, b RefusedCode) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Reason, b.Reason))
@@ -112,7 +116,7 @@ func (s *rangeSet) bytesIn(begin, end uint64) uint64 {
 func (n *Names) Uncovered(d *convert.Details) Uncovered {
 	u, free := uncoveredSections(d.File, d.Table, d.Stubs, d.Pads)
 	u.addFunctions(d, free, n)
-	u.Refused = refusedCode(d.Table.Refused)
+	u.Refused = refusedCode(d.Table.Refused, newRangeSet(free))
 	for i := range u.Sections {
 		if d.File.IsObject() { // addresses are relative to the section
 			u.Sections[i].Begin = 0

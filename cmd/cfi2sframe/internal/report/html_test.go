@@ -251,7 +251,7 @@ func TestReasonColours(t *testing.T) {
 	}
 	for _, r := range translate.Reasons() {
 		if has := slices.Contains(slices.Collect(maps.Values(reasons)), r.Name()); has != r.Loss() {
-			t.Errorf("%s has a colour: %t", r.Name(), has)
+			t.Errorf("cmd/cfi2sframe/internal/page/page.css: %s has colours: %t, want %t", r.Name(), has, r.Loss())
 		}
 	}
 }
