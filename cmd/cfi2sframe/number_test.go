@@ -89,7 +89,7 @@ func TestOneNumber(t *testing.T) {
 	files := []string{"/bin/ls", strip(filepath.Join(fixtures, "static"))}
 	if !testing.Short() {
 		program := filepath.Join(dir, "go")
-		if out, err := exec.Command(peer.Look(t, "go"), "build", "-o", program, "../../internal/testdata/outside").
+		if out, err := exec.Command(peer.Look(t, "go"), "build", "-o", program, "../../internal/testdata/outside/row").
 			CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
