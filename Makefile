@@ -88,10 +88,12 @@ install:
 	install -m 644 build/cfi2sframe.bash "$(DESTDIR)$(BASHDIR)/cfi2sframe"
 	install -m 644 build/_cfi2sframe "$(DESTDIR)$(ZSHDIR)/_cfi2sframe"
 	install -m 644 build/cfi2sframe.fish "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
-	umask 022; cd "$(DESTDIR)$(DOCDIR)" && mkdir -p docs walker conformance && ln -sfn ../../cfi2sframe integrations
+	umask 022; cd "$(DESTDIR)$(DOCDIR)" && mkdir -p docs walker/examples conformance && \
+		ln -sfn ../../cfi2sframe integrations
 	install -m 644 README.md CHANGELOG.md CONTRIBUTING.md LICENSE "$(DESTDIR)$(DOCDIR)"
 	install -m 644 docs/*.md docs/overview.svg "$(DESTDIR)$(DOCDIR)/docs"
-	install -m 644 walker/* "$(DESTDIR)$(DOCDIR)/walker"
+	install -m 644 walker/*.* "$(DESTDIR)$(DOCDIR)/walker"
+	install -m 644 walker/examples/* "$(DESTDIR)$(DOCDIR)/walker/examples"
 	install -m 644 conformance/README.md "$(DESTDIR)$(DOCDIR)/conformance"
 	if build/native ld --help | grep -q -e --print-dir; then \
 		umask 022; mkdir -p "$(DESTDIR)$(LINKDIR)" && cd "$(DESTDIR)$(LINKDIR)" || exit 1; \
