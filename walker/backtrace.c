@@ -604,7 +604,7 @@ static void read_environment(char **environment) {
 		return;
 	const char *value = variable(environment, "SFRAME_BACKTRACE_STATS");
 	if (value != NULL && value[0] != 0 && strcmp(value, "0") != 0)
-		sframe_statistics = value;
+		sframe_count_frames(value);
 	sframe_set_path(variable(environment, "SFRAME_PATH"));
 	value = variable(environment, "SFRAME_BACKTRACE");
 	if (value == NULL || value[0] == 0 || strcmp(value, "dwarf") == 0)
@@ -638,7 +638,7 @@ static void start_once(char **environment) {
 #endif
 	open_unwinders();
 	sframe_learn_stacks();
-	sframe_load_sections();
+	sframe_load_sections(NULL);
 	errno = before;
 }
 
@@ -659,17 +659,17 @@ __attribute__((constructor(101))) static void start(int n, char **arguments, cha
  * __gmon_start__ was meant for profiling. dlopen cannot be wrapped: it searches the RUNPATH of its caller. */
 PUBLIC void __gmon_start__(void);
 __attribute__((no_sanitize("thread"))) PUBLIC void __gmon_start__(void) {
-	static uint64_t seen;
+	void *address = __builtin_return_address(0);
+	struct dl_find_object o;
 	if (environ == NULL || !started) /* at start-up, this thread sets started */
-		return;
-	uint64_t now = sfw_generation();
-	if (__atomic_exchange_n(&seen, now, __ATOMIC_RELAXED) == now)
 		return;
 	int before = errno;
 	if (loads == NULL)
 		__atomic_add_fetch(&closed, 1, __ATOMIC_SEQ_CST);
-	open_unwinders();
-	sframe_load_sections();
+	/* Others take longer the more files there are. */
+	if (_dl_find_object(address, &o) == 0 && strstr(o.dlfo_link_map->l_name, "/libunwind") != NULL)
+		sframe_find_cursors();
+	sframe_load_sections(address);
 	errno = before;
 }
 #endif

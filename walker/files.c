@@ -2,8 +2,8 @@
  * Finds the sections of files, and counts the frames of each file that were unwound with SFrame or otherwise.
  *
  * Separate files are found by the build-id of the file that they describe, in the directories of SFRAME_PATH. Their
- * sections are read into memory when that file is loaded, and checked once: traces make no system calls, and later
- * changes to a separate file do no harm.
+ * files are mapped, or copied if they may change, when that file is loaded, and checked by the first trace that needs them:
+ * traces make no system calls.
  *
  * Licence: BSD 3-Clause, like the rest of the project.
  */
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-enum { MAX_FILES = 512, MAX_ID = 32, MAX_PATH = 256 };
+enum { MAX_ID = 32, MAX_PATH = 256 };
 
 void sframe_say(const char *a, const char *b, const char *c) {
 	const char *parts[] = {"sframe-backtrace: ", a, b, c, "\n"};
@@ -28,13 +28,23 @@ void sframe_say(const char *a, const char *b, const char *c) {
 		return;
 }
 
-/* An element of the array is allocated before its section is known. */
-static struct separate {
-	uint8_t ready, id_size;
+/* A separate file for loaded files with this build-id. */
+struct separate {
+	const unsigned char *bytes; /* NULL: there is no separate file */
+	size_t size;
+	unsigned state; /* UNCHECKED, VALID or INVALID */
+	uint8_t id_size;
 	unsigned char id[MAX_ID];
-	struct sfw_section section; /* without FDEs if there is none; its address is that in the file it describes */
-} separates[MAX_FILES];
-static unsigned num_separates;
+};
+enum { UNCHECKED, VALID, INVALID };
+
+/* Separate files by build-id. A build-id has several if they are in different directories. Entries are added under the
+ * linker's lock, and never removed; a table that is half full is replaced by a larger one. */
+struct table {
+	size_t num; /* a power of two */
+	struct separate *slots[];
+};
+static struct table *separates;
 static char directories[1024]; /* each followed by a 0 */
 
 /* find_note finds the note with the given name and type, or returns NULL. */
@@ -87,35 +97,58 @@ static int matches_file(const unsigned char *sums, size_t size, const struct sfw
 	return 1;
 }
 
-/* section_of_file finds the section in a separate file, and returns whether it is valid and belongs to the loaded
- * file. */
-static int section_of_file(struct separate *s, const unsigned char *bytes, size_t size, const struct sfw_file *f) {
+/* section_of_file finds the section in a separate file, and returns whether there is one. If the file has not been
+ * checked, it also returns whether the section is valid and belongs to the loaded file. */
+__attribute__((noinline)) static int section_of_file(
+	struct sfw_section *section, const struct separate *s, const struct sfw_file *f, int checked) {
 	struct sfw_file file;
-	int same = 0, proven = 0, sound = 0;
-	sfw_headers(bytes, &file); /* in the first page, all of which is in memory */
+	int same = checked, proven = checked, sound = 0;
+	sfw_headers(s->bytes, &file); /* in the first page, all of which is in memory */
 	for (size_t i = 0; i < file.num; i++) {
 		const ElfW(Phdr) *h = &file.h[i];
 		size_t text = 0;
-		const unsigned char *note, *at = bytes + h->p_offset;
-		if (h->p_offset > size || h->p_filesz > size - h->p_offset)
+		const unsigned char *note, *at = s->bytes + h->p_offset;
+		if (h->p_offset > s->size || h->p_filesz > s->size - h->p_offset)
 			continue; /* such as the empty loaded segments */
-		if (h->p_type == PT_NOTE && (note = build_id(at, h->p_filesz, &text)) != NULL)
+		if (!checked && h->p_type == PT_NOTE && (note = build_id(at, h->p_filesz, &text)) != NULL)
 			same |= text == s->id_size && memcmp(note, s->id, text) == 0;
-		if (h->p_type == PT_NOTE &&
+		if (!checked && h->p_type == PT_NOTE &&
 			(note = find_note(at, h->p_filesz, "cfi2sframe", sizeof "cfi2sframe", 1, &text)) != NULL)
 			proven |= matches_file(note, text, f);
 		if (h->p_type == SFW_PT_GNU_SFRAME)
-			sound = sfw_open(&s->section, at, h->p_filesz, h->p_vaddr) == SFW_OK && s->section.abi == SFW_HOST_ABI &&
-				sfw_check(&s->section) == SFW_OK;
+			sound = sfw_open(section, at, h->p_filesz, h->p_vaddr) == SFW_OK && section->abi == SFW_HOST_ABI &&
+				(checked || sfw_check(section) == SFW_OK);
 	}
-	if (!same || !proven || !sound)
-		sfw_no_section(&s->section);
 	return same && proven && sound;
 }
 
-/* read_file reads a regular file into new memory, or returns MAP_FAILED. It makes raw system calls, because libc's
- * are cancellation points. */
-static unsigned char *read_file(const char *path, size_t *size) {
+/* may_change returns whether a file may be overwritten or truncated, which is fatal to processes that map it. Files that
+ * nobody may write are replaced. */
+static int may_change(const struct stat *st) {
+	return (st->st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)) != 0 ||
+		(st->st_uid != 0 && st->st_uid != sfw_auxval(AT_EUID));
+}
+
+/* copy_file reads a file into new memory, or returns MAP_FAILED. */
+static void *copy_file(int fd, size_t size) {
+	unsigned char *b = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (size_t at = 0; b != MAP_FAILED && at < size;) {
+		long n = syscall(SYS_read, fd, b + at, size - at);
+		if (n > 0) {
+			at += (size_t)n;
+		} else if (n == 0 || errno != EINTR) {
+			munmap(b, size);
+			return MAP_FAILED;
+		}
+	}
+	if (b != MAP_FAILED)
+		mprotect(b, size, PROT_READ);
+	return b;
+}
+
+/* map_file returns the contents of a regular file, or MAP_FAILED. It makes raw system calls, because libc's are
+ * cancellation points. */
+static void *map_file(const char *path, size_t *size) {
 	enum { MOST = 1 << 30 };
 	struct stat st;
 	/* O_NONBLOCK: do not wait for the writer of a FIFO. */
@@ -125,25 +158,82 @@ static unsigned char *read_file(const char *path, size_t *size) {
 	void *b = MAP_FAILED;
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0 && st.st_size <= MOST) {
 		*size = (size_t)st.st_size;
-		b = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	}
-	for (size_t at = 0; b != MAP_FAILED && at < *size;) {
-		long n = syscall(SYS_read, fd, (unsigned char *)b + at, *size - at);
-		if (n > 0) {
-			at += (size_t)n;
-		} else if (n == 0 || errno != EINTR) {
-			munmap(b, *size);
-			b = MAP_FAILED;
-		}
+		b = may_change(&st) ? copy_file(fd, *size) : mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
 	}
 	syscall(SYS_close, fd);
-	if (b != MAP_FAILED)
-		mprotect(b, *size, PROT_READ);
 	return b;
 }
 
-/* load_separate searches all directories for the separate file. */
-static void load_separate(struct separate *s, const struct sfw_file *f) {
+/* allocate returns zeroed memory that is never freed, or NULL. */
+static void *allocate(size_t size) {
+	void *b = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return b != MAP_FAILED ? b : NULL;
+}
+
+/* next_separate returns the first entry for a build-id from the i-th slot on, or NULL. */
+static struct separate *next_separate(const struct table *t, size_t *i, const unsigned char *id, size_t size) {
+	struct separate *s;
+	while ((s = __atomic_load_n(&t->slots[*i & (t->num - 1)], __ATOMIC_ACQUIRE)) != NULL) {
+		++*i;
+		if (s->id_size == size && memcmp(s->id, id, size) == 0)
+			break;
+	}
+	return s;
+}
+
+/* first_slot returns where the entries for a build-id begin. */
+static size_t first_slot(const unsigned char *id, size_t size) {
+	size_t hash = 0;
+	for (size_t i = 0; i < size; i++)
+		hash = hash * 31 + id[i];
+	return hash;
+}
+
+static struct separate *separate_of(const unsigned char *id, size_t size) {
+	const struct table *t = __atomic_load_n(&separates, __ATOMIC_ACQUIRE);
+	size_t i = first_slot(id, size);
+	return t != NULL ? next_separate(t, &i, id, size) : NULL;
+}
+
+static void put_separate(struct table *t, struct separate *s) {
+	size_t i = first_slot(s->id, s->id_size);
+	while (t->slots[i & (t->num - 1)] != NULL)
+		i++;
+	__atomic_store_n(&t->slots[i & (t->num - 1)], s, __ATOMIC_RELEASE);
+}
+
+/* add_separate adds an entry. */
+static void add_separate(const unsigned char *id, size_t id_size, const unsigned char *bytes, size_t size) {
+	enum { FIRST = 256, BLOCK = 256 };
+	static struct separate *block;
+	static size_t num, left;
+	struct table *t = separates;
+	if (t == NULL || num >= t->num / 2) {
+		size_t slots = t != NULL ? 2 * t->num : FIRST;
+		if ((t = allocate(sizeof *t + slots * sizeof *t->slots)) == NULL)
+			return;
+		t->num = slots;
+		for (size_t i = 0; separates != NULL && i < separates->num; i++)
+			if (separates->slots[i] != NULL)
+				put_separate(t, separates->slots[i]);
+		__atomic_store_n(&separates, t, __ATOMIC_RELEASE);
+	}
+	if (left == 0 && (block = allocate(BLOCK * sizeof *block)) != NULL)
+		left = BLOCK;
+	if (left == 0)
+		return;
+	struct separate *s = &block[BLOCK - left--];
+	s->bytes = bytes;
+	s->size = size;
+	s->id_size = (uint8_t)id_size;
+	memcpy(s->id, id, id_size);
+	num++;
+	put_separate(t, s);
+}
+
+/* find_separates adds the separate files for a build-id in all directories. */
+static void find_separates(const unsigned char *id, size_t id_size) {
+	int found = 0;
 	for (const char *dir = directories; *dir != 0; dir += strlen(dir) + 1) {
 		static const char digits[] = "0123456789abcdef", part[] = "/.build-id/";
 		char path[MAX_PATH + sizeof part + 2 * MAX_ID + sizeof "/.sframe"], *to = path + strlen(dir);
@@ -151,20 +241,21 @@ static void load_separate(struct separate *s, const struct sfw_file *f) {
 		memcpy(path, dir, strlen(dir));
 		memcpy(to, part, sizeof part);
 		to += sizeof part - 1;
-		for (unsigned i = 0; i < s->id_size; i++) {
-			*to++ = digits[s->id[i] >> 4];
-			*to++ = digits[s->id[i] & 15];
+		for (size_t i = 0; i < id_size; i++) {
+			*to++ = digits[id[i] >> 4];
+			*to++ = digits[id[i] & 15];
 			if (i == 0)
 				*to++ = '/';
 		}
 		memcpy(to, ".sframe", sizeof ".sframe");
-		unsigned char *file = read_file(path, &size);
+		const unsigned char *file = map_file(path, &size);
 		if (file == MAP_FAILED)
 			continue;
-		if (section_of_file(s, file, size, f))
-			return;
-		munmap(file, size);
+		add_separate(id, id_size, file, size);
+		found = 1;
 	}
+	if (!found)
+		add_separate(id, id_size, NULL, 0);
 }
 
 /* id_of finds the build-id of a loaded file, or returns NULL. */
@@ -179,56 +270,75 @@ static const unsigned char *id_of(const struct sfw_file *f, size_t *size) {
 	return NULL;
 }
 
-/* separate_of returns the entry for a build-id, or NULL. */
-static struct separate *separate_of(const unsigned char *id, size_t size) {
-	unsigned n = __atomic_load_n(&num_separates, __ATOMIC_RELAXED);
-	for (unsigned i = 0; i < n && i < MAX_FILES; i++)
-		if (__atomic_load_n(&separates[i].ready, __ATOMIC_ACQUIRE) && separates[i].id_size == size &&
-			memcmp(separates[i].id, id, size) == 0)
-			return &separates[i];
-	return NULL;
+/* add_file finds the separate files of a loaded file, and returns whether its build-id is new. */
+static int add_file(const struct sfw_file *f) {
+	struct sfw_section section;
+	size_t size = 0;
+	const unsigned char *id = sfw_open_loaded(&section, f) == SFW_NO_SECTION ? id_of(f, &size) : NULL;
+	if (id == NULL || separate_of(id, size) != NULL)
+		return 0;
+	find_separates(id, size);
+	return 1;
 }
 
-static int load_separate_of(struct dl_phdr_info *info, size_t size, void *argument) {
+static int add_each(struct dl_phdr_info *info, size_t size, void *argument) {
 	const struct sfw_file f = {info->dlpi_phdr, info->dlpi_phnum, info->dlpi_addr, 0, 0, info->dlpi_name};
-	struct sfw_section section;
-	size_t id_size = 0;
 	(void)size;
 	(void)argument;
-	if (sfw_open_loaded(&section, &f) != SFW_NO_SECTION)
-		return 0;
-	const unsigned char *id = id_of(&f, &id_size);
-	if (id == NULL || separate_of(id, id_size) != NULL)
-		return 0;
-	unsigned n = __atomic_fetch_add(&num_separates, 1, __ATOMIC_RELAXED);
-	if (n >= MAX_FILES)
-		return 1;
-	memcpy(separates[n].id, id, id_size);
-	separates[n].id_size = (uint8_t)id_size;
-	load_separate(&separates[n], &f);
-	__atomic_store_n(&separates[n].ready, 1, __ATOMIC_RELEASE);
+	add_file(&f);
 	return 0;
 }
 
-/* sframe_load_sections reads the sections of files that were loaded since the last call. */
-void sframe_load_sections(void) {
-	static uint64_t generation;
+static int add_map(const struct link_map *map) {
+	struct sfw_file f;
+	return map != NULL && sfw_find_file((uint64_t)(uintptr_t)map->l_ld, &f) && add_file(&f);
+}
+
+/* add_new adds the file that contains an address, and its neighbours in the list of loaded files that are new: files
+ * without a constructor do not say that they were loaded. */
+static int add_new(struct dl_phdr_info *info, size_t size, void *address) {
+	struct dl_find_object o;
+	(void)info;
+	(void)size;
+	if (_dl_find_object(address, &o) != 0)
+		return 1;
+	const struct link_map *map = o.dlfo_link_map, *before = map->l_prev, *after = map->l_next;
+	add_map(map);
+	while (add_map(before))
+		before = before->l_prev;
+	while (add_map(after))
+		after = after->l_next;
+	return 1;
+}
+
+/* sframe_load_sections finds the separate files of a file that contains an address, or those of all files. The linker's
+ * lock is held during calls by dl_iterate_phdr. */
+void sframe_load_sections(void *address) {
 	int before = errno;
-	uint64_t now = directories[0] != 0 ? sfw_generation() : 0;
-	if (now != __atomic_exchange_n(&generation, now, __ATOMIC_RELAXED))
-		dl_iterate_phdr(load_separate_of, NULL);
+	if (directories[0] != 0)
+		dl_iterate_phdr(address != NULL ? add_new : add_each, address);
 	errno = before;
 }
 
 static enum sfw_how separate_section(struct sfw_section *section, const struct sfw_file *f) {
 	size_t id_size = 0;
-	const unsigned char *id = id_of(f, &id_size);
-	const struct separate *s = id != NULL ? separate_of(id, id_size) : NULL;
-	if (s == NULL || s->section.num_fdes == 0)
-		return SFW_NO_SECTION;
-	*section = s->section;
-	section->address += f->bias;
-	return SFW_OK;
+	const struct table *t = __atomic_load_n(&separates, __ATOMIC_ACQUIRE);
+	const unsigned char *id = t != NULL ? id_of(f, &id_size) : NULL;
+	size_t i = id != NULL ? first_slot(id, id_size) : 0;
+	for (struct separate *s; id != NULL && (s = next_separate(t, &i, id, id_size)) != NULL;) {
+		unsigned state = __atomic_load_n(&s->state, __ATOMIC_RELAXED);
+		if (s->bytes == NULL || state == INVALID)
+			continue;
+		int found = section_of_file(section, s, f, state == VALID);
+		if (state == UNCHECKED)
+			__atomic_store_n(&s->state, found ? VALID : INVALID, __ATOMIC_RELAXED);
+		if (found) {
+			section->address += f->bias;
+			return SFW_OK;
+		}
+	}
+	sfw_no_section(section);
+	return SFW_NO_SECTION;
 }
 
 /* is_gconv returns whether a file is a module of iconv, which libc unloads without dlclose. strstr would take 300
@@ -275,9 +385,20 @@ static struct file {
 	uint64_t begin; /* or 0 while the name is written */
 	char name[MAX_PATH];
 	uint64_t frames[2]; /* unwound otherwise, and by SFrame */
-} files[MAX_FILES];
+} *files;
 static unsigned num_files;
+enum { MAX_FILES = 1 << 16 }; /* Linux allows a process as many mappings */
 const char *sframe_statistics;
+
+/* sframe_count_frames turns on statistics, with memory that is committed when it is used. */
+void sframe_count_frames(const char *to) {
+	void *b = mmap(NULL, MAX_FILES * sizeof *files, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (b == MAP_FAILED)
+		return;
+	files = b;
+	sframe_statistics = to;
+}
 
 void sframe_count(uint64_t pc, int by_sframe) {
 	struct dl_find_object o;
