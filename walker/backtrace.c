@@ -19,7 +19,7 @@
  * makecontext                       no             none           none           yes
  * dlclose                           no             the linker's   its own        yes
  * the constructor, and what runs
- *   when a file is loaded           no             the linker's   reads sections yes
+ *   when a file is loaded           no             the linker's   maps sections  yes
  *
  * A handler's trace that goes on to a coroutine, or to another alternate stack, makes a system call (rt_sigprocmask)
  * for each page of it, because the stack may have been unmapped.
@@ -638,7 +638,7 @@ static void start_once(char **environment) {
 #endif
 	open_unwinders();
 	sframe_learn_stacks();
-	sframe_load_sections(NULL);
+	sframe_add_files();
 	errno = before;
 }
 
@@ -659,17 +659,14 @@ __attribute__((constructor(101))) static void start(int n, char **arguments, cha
  * __gmon_start__ was meant for profiling. dlopen cannot be wrapped: it searches the RUNPATH of its caller. */
 PUBLIC void __gmon_start__(void);
 __attribute__((no_sanitize("thread"))) PUBLIC void __gmon_start__(void) {
-	void *address = __builtin_return_address(0);
-	struct dl_find_object o;
+	static int opened;
 	if (environ == NULL || !started) /* at start-up, this thread sets started */
 		return;
 	int before = errno;
 	if (loads == NULL)
 		__atomic_add_fetch(&closed, 1, __ATOMIC_SEQ_CST);
-	/* Others take longer the more files there are. */
-	if (_dl_find_object(address, &o) == 0 && strstr(o.dlfo_link_map->l_name, "/libunwind") != NULL)
-		sframe_find_cursors();
-	sframe_load_sections(address);
+	if (sframe_add_new_files(__builtin_return_address(0)) || !__atomic_exchange_n(&opened, 1, __ATOMIC_RELAXED))
+		open_unwinders();
 	errno = before;
 }
 #endif

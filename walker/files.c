@@ -270,15 +270,13 @@ static const unsigned char *id_of(const struct sfw_file *f, size_t *size) {
 	return NULL;
 }
 
-/* add_file finds the separate files of a loaded file, and returns whether its build-id is new. */
-static int add_file(const struct sfw_file *f) {
+/* add_file finds the separate files of a loaded file, unless its build-id is known. */
+static void add_file(const struct sfw_file *f) {
 	struct sfw_section section;
 	size_t size = 0;
 	const unsigned char *id = sfw_open_loaded(&section, f) == SFW_NO_SECTION ? id_of(f, &size) : NULL;
-	if (id == NULL || separate_of(id, size) != NULL)
-		return 0;
-	find_separates(id, size);
-	return 1;
+	if (id != NULL && separate_of(id, size) == NULL)
+		find_separates(id, size);
 }
 
 static int add_each(struct dl_phdr_info *info, size_t size, void *argument) {
@@ -289,35 +287,44 @@ static int add_each(struct dl_phdr_info *info, size_t size, void *argument) {
 	return 0;
 }
 
-static int add_map(const struct link_map *map) {
-	struct sfw_file f;
-	return map != NULL && sfw_find_file((uint64_t)(uintptr_t)map->l_ld, &f) && add_file(&f);
-}
+/* New files, which are the last ones in the list of loaded files. */
+struct news {
+	void *address; /* in a new file */
+	int libunwind; /* set if libunwind is one of them */
+};
 
-/* add_new adds the file that contains an address, and its neighbours in the list of loaded files that are new: files
- * without a constructor do not say that they were loaded. */
-static int add_new(struct dl_phdr_info *info, size_t size, void *address) {
+static int add_new(struct dl_phdr_info *info, size_t size, void *argument) {
+	static unsigned long long seen;
+	struct news *news = argument;
 	struct dl_find_object o;
-	(void)info;
+	struct sfw_file f;
 	(void)size;
-	if (_dl_find_object(address, &o) != 0)
+	if (_dl_find_object(news->address, &o) != 0)
 		return 1;
-	const struct link_map *map = o.dlfo_link_map, *before = map->l_prev, *after = map->l_next;
-	add_map(map);
-	while (add_map(before))
-		before = before->l_prev;
-	while (add_map(after))
-		after = after->l_next;
+	const struct link_map *map = o.dlfo_link_map;
+	while (map->l_next != NULL)
+		map = map->l_next;
+	for (; map != NULL && seen < info->dlpi_adds; map = map->l_prev, seen++) {
+		news->libunwind |= strstr(map->l_name, "/libunwind") != NULL;
+		if (directories[0] != 0 && sfw_find_file((uint64_t)(uintptr_t)map->l_ld, &f))
+			add_file(&f);
+	}
+	seen = info->dlpi_adds;
 	return 1;
 }
 
-/* sframe_load_sections finds the separate files of a file that contains an address, or those of all files. The linker's
- * lock is held during calls by dl_iterate_phdr. */
-void sframe_load_sections(void *address) {
-	int before = errno;
+/* sframe_add_files finds the separate files of all loaded files. dl_iterate_phdr holds the linker's lock. */
+void sframe_add_files(void) {
 	if (directories[0] != 0)
-		dl_iterate_phdr(address != NULL ? add_new : add_each, address);
-	errno = before;
+		dl_iterate_phdr(add_each, NULL);
+}
+
+/* sframe_add_new_files finds the separate files of files that were loaded since the last call, given an address in one
+ * of them. It returns whether libunwind is among them. */
+int sframe_add_new_files(void *address) {
+	struct news news = {address, 0};
+	dl_iterate_phdr(add_new, &news);
+	return news.libunwind;
 }
 
 static enum sfw_how separate_section(struct sfw_section *section, const struct sfw_file *f) {

@@ -472,6 +472,9 @@ func TestEdges(t *testing.T) {
 				if err != nil || len(paths) < 4 {
 					t.Fatal(paths, err)
 				}
+				for _, p := range paths {
+					must.Do(t, os.Chmod(p, 0o644)) // not mapped
+				}
 				command = append(command, paths...)
 			}
 			if out := run(t, dir, "", c.env, command...); out != "ok\n" {
@@ -494,6 +497,34 @@ func TestEdgesWithASan(t *testing.T) {
 		if !strings.HasSuffix(out, "ok\n") {
 			t.Errorf("%s: %s", name, out)
 		}
+	}
+}
+
+// TestManyFiles loads 600 copies of a plugin, each with its own build-id and separate file.
+func TestManyFiles(t *testing.T) {
+	dir := build(t, edges, "gcc -O2 -fPIC -shared -DSIZE=32 plugin.c -o 0.so -Wl,--build-id=0x12345678")
+	store := filepath.Join(dir, "store")
+	writeSeparate(t, store, append(systemLibraries(), filepath.Join(dir, "edges"), filepath.Join(dir, "0.so"))...)
+	id := []byte{0x12, 0x34, 0x56, 0x78}
+	path := filepath.Join(store, ".build-id", "12", "345678.sframe")
+	section, plugin := testfile.Read(t, path), testfile.Read(t, filepath.Join(dir, "0.so"))
+	if info := must.Get(os.Stat(path))(t); info.Mode() != 0o444 {
+		t.Errorf("%s has mode %v", path, info.Mode())
+	}
+	command := []string{"./edges", "many", "./0.so"}
+	for i := range 600 {
+		other := binary.BigEndian.AppendUint16([]byte{0x12, 0x34}, uint16(i))
+		name, file := fmt.Sprintf("./%d.so", i+1), filepath.Join(filepath.Dir(path), fmt.Sprintf("34%04x.sframe", i))
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), bytes.Replace(plugin, id, other, 1), 0o777))
+		must.Do(t, os.WriteFile(file, bytes.Replace(section, id, other, 1), 0o444))
+		command = append(command, name)
+	}
+	env := []string{"SFRAME_PATH=" + store, "SFRAME_BACKTRACE=sframe"}
+	if out := run(t, dir, "", env, command...); out != "ok\n" {
+		t.Error(out)
+	}
+	if out, by, others := runWithStats(t, dir, "", env, "600.so", command...); out != "ok\n" || by == 0 || others > 0 {
+		t.Errorf("%d frames by SFrame, %d otherwise: %s", by, others, out)
 	}
 }
 

@@ -452,6 +452,31 @@ static int truncated(char **paths) {
 	return equal_traces();
 }
 
+/* on_plugin is called by plugins. */
+static void on_plugin(const char *place) { result = equal_traces() && result && place != NULL; }
+
+/* Plugins with separate files, which are mapped. */
+static int many(char **paths) {
+	char line[512];
+	int left = 0;
+	for (; *paths != NULL; paths++, left++) {
+		void *file = dlopen(*paths, RTLD_NOW);
+		void (*call)(void (*)(const char *), const char *);
+		*(void **)&call = file != NULL ? dlsym(file, "call") : NULL;
+		if (call == NULL) {
+			printf("%s\n", dlerror());
+			return 0;
+		}
+		call(on_plugin, *paths);
+	}
+	FILE *maps = fopen("/proc/self/maps", "r");
+	while (maps != NULL && fgets(line, sizeof line, maps) != NULL)
+		left -= strstr(line, ".sframe\n") != NULL;
+	if (left > 0)
+		printf("%d files are not mapped\n", left);
+	return result && left <= 0;
+}
+
 /* Random stacks of functions with three kinds of frames. Each stack shares some frames with the one before it. */
 static unsigned any(unsigned n) {
 	static uint64_t seed = 1;
@@ -632,6 +657,8 @@ int main(int n, char **arguments) {
 		result = replaced(arguments + 2);
 	if (n > 2 && strcmp(arguments[1], "forked") == 0)
 		result = forked(arguments + 2);
+	if (n > 2 && strcmp(arguments[1], "many") == 0)
+		result = many(arguments + 2);
 	for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
 		if (n > 1 && strcmp(arguments[1], cases[i].name) == 0)
 			result = cases[i].run();
