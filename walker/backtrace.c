@@ -233,6 +233,17 @@ static inline void put(struct trace *t, uint64_t pc, uint64_t sp, int interrupte
 	t->stopped = t->call((unwind_context *)(void *)&c, t->argument) != _URC_NO_REASON;
 }
 
+/* has_no_section returns whether the last trace through a return address found no section for it. */
+static int has_no_section(const struct trace *t, uint64_t pc) {
+	return sfw_cached(&t->walk.cache, pc - 1) == SFW_KEPT_NO_SECTION;
+}
+
+/* keep_no_section notes that the last file, which contains pc, has no section. */
+static void keep_no_section(const struct trace *t, uint64_t pc) {
+	if (t->walk.process.file.end != 0 && !t->walk.section.passing)
+		sfw_keep_packed(&t->walk.cache, pc - 1, SFW_KEPT_NO_SECTION);
+}
+
 /* on_frame is called by libgcc for each frame. It stops libgcc from stepping out of a signal trampoline. */
 static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	enum { MAX_STEPS = 64 };
@@ -260,12 +271,18 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	t->regs.valid = 0;
 	t->regs.floor = 0;
 	sfw_set(&t->regs, a->sp, sp);
+	if (has_no_section(t, pc)) {
+		put(t, pc, sp, 0);
+		return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
+	}
 	int described = sframe_section(&t->walk.process, pc - 1, &t->walk.section) == SFW_OK; /* also sets the file */
 	if ((described && t->steps < MAX_STEPS) || sfw_trampoline(SFW_HOST_ABI, pc, &t->walk.space) != 0) {
 		sfw_set(&t->regs, a->fp, libgcc.gr(c, a->fp));
 		t->back = 1;
 		return _URC_NORMAL_STOP;
 	}
+	if (t->walk.process.how == SFW_NO_SECTION)
+		keep_no_section(t, pc);
 	put(t, pc, sp, 0);
 	return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
@@ -444,13 +461,19 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 	t->steps = 0;
 	sfw_regs_of_caller(&t->regs, (uint64_t)(uintptr_t)pc, sp, fp);
 	sframe_start_walk(&t->walk, sp, 0);
-	struct memory *m = take_memory(t);
-	put_cached(t, m);
-	if (m != NULL)
-		__atomic_store_n(&m->busy, 0, __ATOMIC_RELEASE);
+	if (!has_no_section(t, t->regs.pc)) {
+		struct memory *m = take_memory(t);
+		put_cached(t, m);
+		if (m != NULL)
+			__atomic_store_n(&m->busy, 0, __ATOMIC_RELEASE);
+	}
 	while (!t->stopped && !t->ended) {
-		struct sfw_frame frame;
-		enum sfw_how end = sframe_next(&t->walk, &t->regs, &frame);
+		struct sfw_frame frame = {t->regs.pc, 0, SFW_OK, 0};
+		enum sfw_how end = SFW_NO_SECTION;
+		int known = !t->regs.interrupted && !t->walk.signal && sframe_statistics == NULL &&
+			has_no_section(t, t->regs.pc) && sfw_get(&t->regs, sfw_abi_of(SFW_HOST_ABI)->sp, &frame.sp);
+		if (!known)
+			end = sframe_next(&t->walk, &t->regs, &frame);
 		t->ended = end == SFW_OUTERMOST || end == SFW_ZERO;
 		put(t, frame.pc, frame.sp, frame.interrupted);
 		if (t->stopped)
@@ -460,8 +483,11 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 			continue;
 		}
 		t->found = t->back = 0;
-		if (!t->ended && libgcc.backtrace != NULL && sframe_may_leave(&t->walk, &t->regs, 1))
+		if (known || (!t->ended && libgcc.backtrace != NULL && sframe_may_leave(&t->walk, &t->regs, 1))) {
+			if (end == SFW_NO_SECTION && !known)
+				keep_no_section(t, t->regs.pc);
 			libgcc.backtrace(on_frame, t);
+		}
 		if (!t->back)
 			break;
 	}

@@ -796,6 +796,7 @@ enum {
 	SFW_KEPT_ROW = 1,           /* CFA at an offset from SP; RA, and FP if it is saved, from the CFA */
 	SFW_KEPT_OUTERMOST = 2, /* no caller */
 	SFW_KEPT_NO_ROW = 128,  /* no row; for return addresses */
+	SFW_KEPT_NO_SECTION = 256, /* for return addresses; stored only by libsframe-backtrace */
 	SFW_KEPT_CFA_OF_FP = 4,
 	SFW_KEPT_CFA_DEREF = 8, /* the CFA is loaded from there: functions that realign their stack */
 	SFW_KEPT_FP = 16,       /* FP is saved */
@@ -843,8 +844,16 @@ static inline uint64_t sfw_offset(uint64_t row, unsigned at) {
 	return (uint64_t)((int64_t)(row << (64 - at - SFW_OFFSET_BITS)) >> (64 - SFW_OFFSET_BITS)) * 8;
 }
 
-/* sfw_keep stores a row, or NULL for no row, in the first slot of a pc, and moves the previous row to the second
- * slot. */
+/* sfw_keep_packed stores a cached row in the first slot of a pc, and moves the previous row to the second slot. */
+static inline void sfw_keep_packed(const struct sfw_cache *c, uint64_t pc, uint64_t row) {
+	struct sfw_cache_slot *slot = sfw_slots_of(c, pc);
+	__atomic_store_n(&slot[1].row, __atomic_load_n(&slot->row, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	__atomic_store_n(&slot[1].key, __atomic_load_n(&slot->key, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->row, row, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->key, sfw_key(pc, row, c->generation), __ATOMIC_RELAXED);
+}
+
+/* sfw_keep stores a row, or NULL for no row. */
 static inline void sfw_keep(
 	const struct sfw_cache *c, uint64_t pc, const struct sfw_row *row, const struct sfw_abi *a) {
 	uint64_t kept = row == NULL ? SFW_KEPT_NO_ROW : row->outermost ? SFW_KEPT_OUTERMOST : SFW_KEPT_ROW;
@@ -869,11 +878,7 @@ static inline void sfw_keep(
 		if (row->mangled)
 			kept |= SFW_KEPT_SIGNED;
 	}
-	struct sfw_cache_slot *slot = sfw_slots_of(c, pc);
-	__atomic_store_n(&slot[1].row, __atomic_load_n(&slot->row, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-	__atomic_store_n(&slot[1].key, __atomic_load_n(&slot->key, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-	__atomic_store_n(&slot->row, kept, __ATOMIC_RELAXED);
-	__atomic_store_n(&slot->key, sfw_key(pc, kept, c->generation), __ATOMIC_RELAXED);
+	sfw_keep_packed(c, pc, kept);
 }
 
 /* sfw_load reads from a stack of this process, without sanitizers. */

@@ -11,14 +11,27 @@
 #include "backtrace.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <ucontext.h>
 
 static struct sfw_range main_stack;
 static size_t descriptor_at; /* of the words in struct pthread, or 0 */
 
 static uint64_t descriptor_word(size_t i) { return sfw_load((uint64_t)(uintptr_t)pthread_self() + 8 * i); }
+
+/* The lock for changes of the contexts is held by a thread, or is 0. It is on a page
+ * that is zero after fork, when its owner is gone. */
+static uint64_t lock_before_start, *lock = &lock_before_start;
+
+/* share_lock prepares for fork. */
+static void share_lock(void) {
+	void *page = mmap(NULL, sizeof *lock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (page != MAP_FAILED && madvise(page, sizeof *lock, MADV_WIPEONFORK) == 0)
+		lock = page;
+}
 
 /* sframe_learn_stacks finds the main thread's stack, and the words in struct pthread. Nothing else is mapped between
  * the start of that stack and its size limit. */
@@ -28,6 +41,7 @@ void sframe_learn_stacks(void) {
 	extern void *__libc_stack_end;
 	struct rlimit limit;
 	const char *last = (const char *)sfw_auxval(AT_EXECFN);
+	share_lock();
 	if (getpid() != syscall(SYS_gettid))
 		return;
 	for (size_t i = 1; i < SIZE / 8; i++)
@@ -68,10 +82,102 @@ __attribute__((no_sanitize("thread"))) PUBLIC int EXPORTED(sigaltstack)(const st
 	return failed;
 }
 
-/* The last stacks passed to makecontext. Freed stacks remain in the list: see sframe_stack. */
-enum { MAX_CONTEXTS = 4096 };
-static struct sfw_range contexts[MAX_CONTEXTS];
-static unsigned num_contexts;
+/* Stacks passed to makecontext. One of up to 2^k bytes overlaps at most two aligned blocks of 2^k bytes, and is found in
+ * a hash table by its blocks. Freed stacks remain until a new one overlaps them: see sframe_stack. The table may be read at
+ * any time; a full one is replaced by a larger one. */
+enum { MIN_BLOCK = 12, FIRST_SLOTS = 1024 };
+struct contexts {
+	uint64_t num; /* a power of two */
+	struct sfw_range *slots; /* unused: low is 0; free again: high is 0 */
+};
+static struct sfw_range first_slots[FIRST_SLOTS];
+static struct contexts first_contexts = {FIRST_SLOTS, first_slots}, *contexts = &first_contexts;
+static uint64_t num_used;
+static uint64_t sizes; /* bit k is set if a stack has blocks of 2^k bytes */
+
+/* take_lock returns whether it could: a handler may have left makecontext for another context of this thread. */
+static int take_lock(void) {
+	const uint64_t self = (uint64_t)(uintptr_t)pthread_self();
+	const struct timespec pause = {0, 20000};
+	const int before = errno;
+	for (uint64_t owner = 0; !__atomic_compare_exchange_n(lock, &owner, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+		owner = 0) {
+		if (owner == self)
+			return 0;
+		syscall(SYS_nanosleep, &pause, NULL);
+		errno = before;
+	}
+	return 1;
+}
+
+static unsigned block_size(const struct sfw_range *r) {
+	uint64_t size = r->high - r->low;
+	return size <= 1 << MIN_BLOCK ? MIN_BLOCK : 64 - (unsigned)__builtin_clzll(size - 1);
+}
+
+/* slot_of returns the i-th slot for a block. */
+static struct sfw_range *slot_of(const struct contexts *t, uint64_t block, uint64_t i) {
+	return &t->slots[((block * 0x9e3779b97f4a7c15U >> 32) + i) & (t->num - 1)];
+}
+
+/* put_context stores a stack under each of its blocks. */
+static void put_context(const struct contexts *t, const struct sfw_range *r) {
+	for (uint64_t k = block_size(r), block = r->low >> k; block <= (r->high - 1) >> k; block++) {
+		uint64_t i = 0;
+		while (slot_of(t, block, i)->high != 0)
+			i++;
+		num_used += slot_of(t, block, i)->low == 0;
+		set_range(slot_of(t, block, i), r->low, r->high);
+	}
+}
+
+/* drop_context removes a stack. */
+static void drop_context(const struct sfw_range *r) {
+	for (uint64_t k = block_size(r), block = r->low >> k; block <= (r->high - 1) >> k; block++)
+		for (uint64_t i = 0; slot_of(contexts, block, i)->low != 0; i++)
+			if (slot_of(contexts, block, i)->low == r->low && slot_of(contexts, block, i)->high == r->high)
+				set_range(slot_of(contexts, block, i), r->low, 0);
+}
+
+/* has_context returns whether a table contains a stack. */
+static int has_context(const struct contexts *t, const struct sfw_range *r) {
+	const struct sfw_range *slot;
+	for (uint64_t i = 0; (slot = slot_of(t, r->low >> block_size(r), i))->low != 0; i++)
+		if (slot->low == r->low && slot->high == r->high)
+			return 1;
+	return 0;
+}
+
+/* drop_overlapping removes the stacks that overlap a new one. */
+static void drop_overlapping(const struct sfw_range *new) {
+	for (uint64_t left = sizes; left != 0; left &= left - 1)
+		for (uint64_t k = (uint64_t)__builtin_ctzll(left), block = new->low >> k; block <= (new->high - 1) >> k; block++)
+			for (uint64_t i = 0; slot_of(contexts, block, i)->low != 0; i++) {
+				const struct sfw_range old = *slot_of(contexts, block, i);
+				if (old.low < new->high && old.high > new->low)
+					drop_context(&old);
+			}
+}
+
+/* grow_contexts replaces the table with a larger one. */
+static void grow_contexts(void) {
+	static struct contexts tables[64];
+	static unsigned num_tables;
+	struct contexts *t = &tables[num_tables];
+	if (num_tables == sizeof tables / sizeof *tables)
+		return;
+	t->num = 2 * contexts->num;
+	void *b = mmap(NULL, t->num * sizeof *t->slots, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (b == MAP_FAILED)
+		return;
+	t->slots = b;
+	num_used = 0;
+	num_tables++;
+	for (uint64_t i = 0; i < contexts->num; i++)
+		if (contexts->slots[i].high != 0 && !has_context(t, &contexts->slots[i]))
+			put_context(t, &contexts->slots[i]);
+	__atomic_store_n(&contexts, t, __ATOMIC_RELEASE);
+}
 
 NEEDS_NEXT_OF(void, makecontext, ucontext_t *context, void (*function)(void), int n, ...)
 
@@ -79,18 +185,27 @@ NEEDS_NEXT_OF(void, makecontext, ucontext_t *context, void (*function)(void), in
 void sframe_find_contexts(void *file) { SET_NEXT(void, makecontext) }
 #endif
 
+/* has_space returns whether the table remains less than half full after a stack is added. */
+static int has_space(void) { return 2 * (num_used + 2) <= contexts->num; }
+
 /* sframe_note_context records a stack, and returns libc's makecontext. */
 typedef void make_context(ucontext_t *, void (*)(void), int, ...);
 __attribute__((used)) INNER make_context *sframe_note_context(const ucontext_t *context);
 make_context *sframe_note_context(const ucontext_t *context) {
-	uint64_t low = (uint64_t)(uintptr_t)context->uc_stack.ss_sp;
+	const uint64_t low = (uint64_t)(uintptr_t)context->uc_stack.ss_sp;
+	const struct sfw_range r = {low, low + context->uc_stack.ss_size};
 	sframe_ready();
-	unsigned n = __atomic_load_n(&num_contexts, __ATOMIC_RELAXED), i = 0;
-	while (i < n && i < MAX_CONTEXTS && __atomic_load_n(&contexts[i].low, __ATOMIC_RELAXED) != low)
-		i++;
-	if (i >= n || i >= MAX_CONTEXTS)
-		i = __atomic_fetch_add(&num_contexts, 1, __ATOMIC_RELAXED) % MAX_CONTEXTS;
-	set_range(&contexts[i], low, low + context->uc_stack.ss_size);
+	if (low != 0 && r.high > low && take_lock()) {
+		if (!has_context(contexts, &r)) {
+			drop_overlapping(&r);
+			if (!has_space())
+				grow_contexts();
+			if (has_space())
+				put_context(contexts, &r);
+			__atomic_fetch_or(&sizes, (uint64_t)1 << block_size(&r), __ATOMIC_RELEASE);
+		}
+		__atomic_store_n(lock, 0, __ATOMIC_RELEASE);
+	}
 	return NEXT(makecontext);
 }
 
@@ -130,17 +245,18 @@ static int in_range(const struct sfw_range *r, uint64_t sp, uint64_t below, stru
 
 /* context_stack finds the stack that contains sp, or else the nearest one above it. */
 static int context_stack(uint64_t sp, uint64_t below, struct sfw_range *stack) {
-	static _Thread_local __attribute__((tls_model("initial-exec"))) unsigned last;
-	struct sfw_range found = {UINT64_MAX, 0};
-	if (in_range(&contexts[last], sp, 0, stack))
-		return 1;
-	unsigned n = __atomic_load_n(&num_contexts, __ATOMIC_RELAXED);
-	for (unsigned i = 0; i < n && i < MAX_CONTEXTS && found.low != sp; i++)
-		if (in_range(&contexts[i], sp, below, stack) && stack->low < found.low) {
-			found = *stack;
-			last = i;
-		}
-	*stack = found;
+	const struct contexts *t = __atomic_load_n(&contexts, __ATOMIC_ACQUIRE);
+	struct sfw_range found = {UINT64_MAX, 0}, next;
+	for (uint64_t left = __atomic_load_n(&sizes, __ATOMIC_RELAXED); left != 0; left &= left - 1) {
+		const struct sfw_range *slot;
+		const uint64_t k = (uint64_t)__builtin_ctzll(left);
+		for (uint64_t block = sp >> k; block <= (sp + below) >> k && block <= found.low >> k; block++)
+			for (uint64_t i = 0; __atomic_load_n(&(slot = slot_of(t, block, i))->low, __ATOMIC_RELAXED) != 0; i++)
+				if (in_range(slot, sp, below, &next) && next.low < found.low)
+					found = next;
+	}
+	if (found.high != 0)
+		*stack = found;
 	return found.high != 0;
 }
 

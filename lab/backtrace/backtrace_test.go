@@ -428,7 +428,8 @@ func TestOtherMachines(t *testing.T) {
 		store := filepath.Join(dir, "store")
 		writeSeparate(t, store, filepath.Join(dir, "edges"), filepath.Join(from, "libc.so.6"),
 			filepath.Join(from, "libgcc_s.so.1"), filepath.Join(from, m.loader))
-		names := []string{"begin", "interrupted", "calls", "errno", "stack", "changing", "freed", "overflow"}
+		names := []string{"begin", "interrupted", "calls", "errno", "stack", "changing", "freed", "overflow",
+			"contexts"}
 		for _, name := range names {
 			t.Run(m.machine+" "+name, func(t *testing.T) {
 				path := store
@@ -446,7 +447,7 @@ func TestOtherMachines(t *testing.T) {
 }
 
 // TestEdges runs the cases in edges.c: signal handlers, sandboxes, constructors and files that change. The cases
-// "begin", "calls", "stack", "sandbox" and "truncated" require that all files have sections.
+// "begin", "calls", "stack", "sandbox", "truncated" and "contexts" require that all files have sections.
 func TestEdges(t *testing.T) {
 	dir := build(t, edges, plugins)
 	store := filepath.Join(dir, "store")
@@ -459,7 +460,8 @@ func TestEdges(t *testing.T) {
 	}{
 		{"begin", all}, {"interrupted", nil}, {"calls", all}, {"errno", nil}, {"errno", all}, {"stack", all},
 		{"outermost", nil}, {"sandbox", all}, {"changing", nil}, {"changing", all}, {"overflow", all},
-		{"freed", all}, {"replaced", all}, {"forked", all}, {"registered", all}, {"registered", nil},
+		{"freed", all}, {"replaced", all}, {"forked", all}, {"contexts", all}, {"registered", all},
+		{"registered", nil},
 		{"truncated", all}, // the last, because it destroys the sections
 	} {
 		t.Run(c.name, func(t *testing.T) {

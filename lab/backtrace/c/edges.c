@@ -452,6 +452,43 @@ static int truncated(char **paths) {
 	return equal_traces();
 }
 
+/* Traces in handlers, where only known stacks are read. */
+static ucontext_t caller;
+static void on_context_signal(int number) { result = equal_traces() && result && number == SIGUSR1; }
+static void in_context(void) { raise(SIGUSR1); }
+
+static ucontext_t *make_context(char *stack, size_t size) {
+	ucontext_t *c = malloc(sizeof *c);
+	getcontext(c);
+	c->uc_stack = (stack_t){.ss_sp = stack, .ss_size = size};
+	c->uc_link = &caller;
+	makecontext(c, in_context, 0);
+	return c;
+}
+
+/* Many contexts, some of which are entered, and contexts whose stacks overlap those of freed contexts. */
+static int contexts(void) {
+	enum { NUM = 6000, SIZE = 1 << 15, EVERY = 5 };
+	static ucontext_t *list[NUM];
+	char *stacks = malloc((size_t)NUM * SIZE);
+	signal(SIGUSR1, on_context_signal);
+	for (int i = 0; i < NUM; i++)
+		list[i] = make_context(stacks + (size_t)i * SIZE, SIZE);
+	for (int i = 0; i < NUM && result; i += EVERY)
+		swapcontext(&caller, list[i]);
+	for (int i = 1; i < 100 && result; i++) {
+		char *stack = stacks + i * SIZE / 2;
+		swapcontext(&caller, make_context(stack, SIZE + i * 4096 % (7 * SIZE)));
+	}
+	pid_t child = fork();
+	if (child == 0) {
+		swapcontext(&caller, make_context(stacks + 64, SIZE));
+		_exit(!result);
+	}
+	int status = 1;
+	return wait(&status) == child && status == 0 && result;
+}
+
 /* on_plugin is called by plugins. */
 static void on_plugin(const char *place) { result = equal_traces() && result && place != NULL; }
 
@@ -650,7 +687,7 @@ int main(int n, char **arguments) {
 	} cases[] = {{"begin", begin}, {"interrupted", interrupted}, {"calls", calls}, {"errno", keeps_errno},
 		{"stack", stack_use}, {"outermost", outermost}, {"sandbox", in_sandbox}, {"same", equal_traces},
 		{"changing", changing}, {"overflow", overflow}, {"freed", freed},
-		{"registered", registered}};
+		{"registered", registered}, {"contexts", contexts}};
 	if (n > 2 && strcmp(arguments[1], "truncated") == 0)
 		result = truncated(arguments + 2);
 	if (n > 2 && strcmp(arguments[1], "replaced") == 0)
