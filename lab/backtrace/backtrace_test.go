@@ -431,6 +431,9 @@ func TestOtherMachines(t *testing.T) {
 		names := []string{"begin", "interrupted", "calls", "errno", "stack", "changing", "freed", "overflow",
 			"contexts"}
 		for _, name := range names {
+			if name == "contexts" && m.machine == "s390x" {
+				continue // libgcc's trace does not end
+			}
 			t.Run(m.machine+" "+name, func(t *testing.T) {
 				path := store
 				if name == "interrupted" {
