@@ -67,7 +67,7 @@ enum sframe_mode sframe_otherwise;
  * because destructors may capture traces. It also changes when the dynamic linker loads a file, perhaps at the
  * addresses of one that another dlclose has unloaded: libc's, which libraries call that were loaded with RTLD_DEEPBIND,
  * or that of another namespace. */
-enum { NUM_SLOTS = 1 << 14, LOADS = 32 };
+enum { NUM_SLOTS = 1 << 16, LOADS = 32 };
 static struct sfw_cache_slot slots[NUM_SLOTS] __attribute__((aligned(64)));
 static uint64_t closed;
 static const uint64_t *loads; /* the dynamic linker's count, or NULL */
@@ -238,9 +238,10 @@ static int has_no_section(const struct trace *t, uint64_t pc) {
 	return sfw_cached(&t->walk.cache, pc - 1) == SFW_KEPT_NO_SECTION;
 }
 
-/* keep_no_section notes that the last file, which contains pc, has no section. */
+/* keep_no_section notes that the last file, which contains pc, has no section, if that is so. */
 static void keep_no_section(const struct trace *t, uint64_t pc) {
-	if (t->walk.process.file.end != 0 && !t->walk.section.passing)
+	const struct sfw_process *p = &t->walk.process;
+	if (p->how == SFW_NO_SECTION && p->file.end != 0 && !t->walk.section.passing)
 		sfw_keep_packed(&t->walk.cache, pc - 1, SFW_KEPT_NO_SECTION);
 }
 
@@ -271,17 +272,15 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	t->regs.valid = 0;
 	t->regs.floor = 0;
 	sfw_set(&t->regs, a->sp, sp);
-	if (has_no_section(t, pc)) {
-		put(t, pc, sp, 0);
-		return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
-	}
-	int described = sframe_section(&t->walk.process, pc - 1, &t->walk.section) == SFW_OK; /* also sets the file */
-	if ((described && t->steps < MAX_STEPS) || sfw_trampoline(SFW_HOST_ABI, pc, &t->walk.space) != 0) {
+	int known = has_no_section(t, pc);
+	/* sframe_section also sets the file */
+	int described = !known && sframe_section(&t->walk.process, pc - 1, &t->walk.section) == SFW_OK;
+	if ((described && t->steps < MAX_STEPS) || (!known && sfw_trampoline(SFW_HOST_ABI, pc, &t->walk.space) != 0)) {
 		sfw_set(&t->regs, a->fp, libgcc.gr(c, a->fp));
 		t->back = 1;
 		return _URC_NORMAL_STOP;
 	}
-	if (t->walk.process.how == SFW_NO_SECTION)
+	if (!known)
 		keep_no_section(t, pc);
 	put(t, pc, sp, 0);
 	return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
@@ -484,7 +483,7 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 		}
 		t->found = t->back = 0;
 		if (known || (!t->ended && libgcc.backtrace != NULL && sframe_may_leave(&t->walk, &t->regs, 1))) {
-			if (end == SFW_NO_SECTION && !known)
+			if (!known)
 				keep_no_section(t, t->regs.pc);
 			libgcc.backtrace(on_frame, t);
 		}
@@ -630,7 +629,7 @@ static void read_environment(char **environment) {
 		return;
 	const char *value = variable(environment, "SFRAME_BACKTRACE_STATS");
 	if (value != NULL && value[0] != 0 && strcmp(value, "0") != 0)
-		sframe_count_frames(value);
+		sframe_statistics = value;
 	sframe_set_path(variable(environment, "SFRAME_PATH"));
 	value = variable(environment, "SFRAME_BACKTRACE");
 	if (value == NULL || value[0] == 0 || strcmp(value, "dwarf") == 0)
@@ -664,7 +663,7 @@ static void start_once(char **environment) {
 #endif
 	open_unwinders();
 	sframe_learn_stacks();
-	sframe_add_files();
+	sframe_add_new_files(slots);
 	errno = before;
 }
 

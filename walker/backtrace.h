@@ -78,11 +78,9 @@ INNER int sframe_context_begins(uint64_t sp);
 
 /* files.c */
 INNER void sframe_set_path(const char *path);
-INNER void sframe_add_files(void);
 INNER int sframe_add_new_files(void *address);
 INNER enum sfw_how sframe_section(void *context, uint64_t pc, struct sfw_section *s);
 INNER extern const char *sframe_statistics; /* SFRAME_BACKTRACE_STATS, or NULL */
-INNER void sframe_count_frames(const char *to);
 INNER void sframe_count(uint64_t pc, int by_sframe);
 INNER void sframe_say(const char *a, const char *b, const char *c);
 

@@ -2,8 +2,8 @@
  * Finds the sections of files, and counts the frames of each file that were unwound with SFrame or otherwise.
  *
  * Separate files are found by the build-id of the file that they describe, in the directories of SFRAME_PATH. Their
- * files are mapped, or copied if they may change, when that file is loaded, and checked by the first trace that needs them:
- * traces make no system calls.
+ * files are mapped, or copied if they may change, when that file is loaded. The first trace that needs them checks
+ * them: traces make no system calls.
  *
  * Licence: BSD 3-Clause, like the rest of the project.
  */
@@ -30,7 +30,8 @@ void sframe_say(const char *a, const char *b, const char *c) {
 
 /* A separate file for loaded files with this build-id. */
 struct separate {
-	const unsigned char *bytes; /* NULL: there is no separate file */
+	struct separate *next;
+	const unsigned char *bytes; /* or NULL */
 	size_t size;
 	unsigned state; /* UNCHECKED, VALID or INVALID */
 	uint8_t id_size;
@@ -38,13 +39,10 @@ struct separate {
 };
 enum { UNCHECKED, VALID, INVALID };
 
-/* Separate files by build-id. A build-id has several if they are in different directories. Entries are added under the
- * linker's lock, and never removed; a table that is half full is replaced by a larger one. */
-struct table {
-	size_t num; /* a power of two */
-	struct separate *slots[];
-};
-static struct table *separates;
+/* Lists of separate files by the hash of the build-id, which has several if they are in different directories. They are
+ * added under the linker's lock, and never removed. */
+enum { NUM_LISTS = 1 << 12 };
+static struct separate *separates[NUM_LISTS];
 static char directories[1024]; /* each followed by a 0 */
 
 /* find_note finds the note with the given name and type, or returns NULL. */
@@ -122,13 +120,6 @@ __attribute__((noinline)) static int section_of_file(
 	return same && proven && sound;
 }
 
-/* may_change returns whether a file may be overwritten or truncated, which is fatal to processes that map it. Files that
- * nobody may write are replaced. */
-static int may_change(const struct stat *st) {
-	return (st->st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)) != 0 ||
-		(st->st_uid != 0 && st->st_uid != sfw_auxval(AT_EUID));
-}
-
 /* copy_file reads a file into new memory, or returns MAP_FAILED. */
 static void *copy_file(int fd, size_t size) {
 	unsigned char *b = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -146,7 +137,8 @@ static void *copy_file(int fd, size_t size) {
 	return b;
 }
 
-/* map_file returns the contents of a regular file, or MAP_FAILED. It makes raw system calls, because libc's are
+/* map_file returns the contents of a regular file, or MAP_FAILED. To overwrite or truncate a mapped file is fatal, so
+ * only files that nobody may write are mapped: these are replaced instead. It makes raw system calls, because libc's are
  * cancellation points. */
 static void *map_file(const char *path, size_t *size) {
 	enum { MOST = 1 << 30 };
@@ -157,83 +149,54 @@ static void *map_file(const char *path, size_t *size) {
 		return MAP_FAILED;
 	void *b = MAP_FAILED;
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0 && st.st_size <= MOST) {
+		int may_change = (st.st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)) != 0 ||
+			(st.st_uid != 0 && st.st_uid != sfw_auxval(AT_EUID));
 		*size = (size_t)st.st_size;
-		b = may_change(&st) ? copy_file(fd, *size) : mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
+		b = may_change ? copy_file(fd, *size) : mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
 	}
 	syscall(SYS_close, fd);
 	return b;
 }
 
-/* allocate returns zeroed memory that is never freed, or NULL. */
-static void *allocate(size_t size) {
-	void *b = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	return b != MAP_FAILED ? b : NULL;
+/* list_of returns the list for a build-id. */
+static struct separate **list_of(const unsigned char *id, size_t size) {
+	uint32_t hash = 0;
+	for (size_t i = 0; i < size; i++)
+		hash = hash * 31 + id[i];
+	return &separates[hash % NUM_LISTS];
 }
 
-/* next_separate returns the first entry for a build-id from the i-th slot on, or NULL. */
-static struct separate *next_separate(const struct table *t, size_t *i, const unsigned char *id, size_t size) {
-	struct separate *s;
-	while ((s = __atomic_load_n(&t->slots[*i & (t->num - 1)], __ATOMIC_ACQUIRE)) != NULL) {
-		++*i;
-		if (s->id_size == size && memcmp(s->id, id, size) == 0)
-			break;
-	}
+/* find_separate returns the first entry for a build-id in the rest of its list, or NULL. */
+static struct separate *find_separate(struct separate *s, const unsigned char *id, size_t size) {
+	while (s != NULL && (s->id_size != size || memcmp(s->id, id, size) != 0))
+		s = s->next;
 	return s;
 }
 
-/* first_slot returns where the entries for a build-id begin. */
-static size_t first_slot(const unsigned char *id, size_t size) {
-	size_t hash = 0;
-	for (size_t i = 0; i < size; i++)
-		hash = hash * 31 + id[i];
-	return hash;
-}
-
-static struct separate *separate_of(const unsigned char *id, size_t size) {
-	const struct table *t = __atomic_load_n(&separates, __ATOMIC_ACQUIRE);
-	size_t i = first_slot(id, size);
-	return t != NULL ? next_separate(t, &i, id, size) : NULL;
-}
-
-static void put_separate(struct table *t, struct separate *s) {
-	size_t i = first_slot(s->id, s->id_size);
-	while (t->slots[i & (t->num - 1)] != NULL)
-		i++;
-	__atomic_store_n(&t->slots[i & (t->num - 1)], s, __ATOMIC_RELEASE);
-}
-
-/* add_separate adds an entry. */
+/* add_separate adds an entry, in memory that is never freed. */
 static void add_separate(const unsigned char *id, size_t id_size, const unsigned char *bytes, size_t size) {
-	enum { FIRST = 256, BLOCK = 256 };
+	enum { BLOCK = 256 };
 	static struct separate *block;
-	static size_t num, left;
-	struct table *t = separates;
-	if (t == NULL || num >= t->num / 2) {
-		size_t slots = t != NULL ? 2 * t->num : FIRST;
-		if ((t = allocate(sizeof *t + slots * sizeof *t->slots)) == NULL)
+	static size_t left;
+	struct separate **list = list_of(id, id_size);
+	if (left == 0) {
+		block = mmap(NULL, BLOCK * sizeof *block, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (block == MAP_FAILED)
 			return;
-		t->num = slots;
-		for (size_t i = 0; separates != NULL && i < separates->num; i++)
-			if (separates->slots[i] != NULL)
-				put_separate(t, separates->slots[i]);
-		__atomic_store_n(&separates, t, __ATOMIC_RELEASE);
-	}
-	if (left == 0 && (block = allocate(BLOCK * sizeof *block)) != NULL)
 		left = BLOCK;
-	if (left == 0)
-		return;
-	struct separate *s = &block[BLOCK - left--];
+	}
+	struct separate *s = &block[--left];
+	s->next = *list;
 	s->bytes = bytes;
 	s->size = size;
 	s->id_size = (uint8_t)id_size;
 	memcpy(s->id, id, id_size);
-	num++;
-	put_separate(t, s);
+	__atomic_store_n(list, s, __ATOMIC_RELEASE);
 }
 
 /* find_separates adds the separate files for a build-id in all directories. */
 static void find_separates(const unsigned char *id, size_t id_size) {
-	int found = 0;
+	add_separate(id, id_size, NULL, 0); /* even if there is none, the build-id is known */
 	for (const char *dir = directories; *dir != 0; dir += strlen(dir) + 1) {
 		static const char digits[] = "0123456789abcdef", part[] = "/.build-id/";
 		char path[MAX_PATH + sizeof part + 2 * MAX_ID + sizeof "/.sframe"], *to = path + strlen(dir);
@@ -249,13 +212,9 @@ static void find_separates(const unsigned char *id, size_t id_size) {
 		}
 		memcpy(to, ".sframe", sizeof ".sframe");
 		const unsigned char *file = map_file(path, &size);
-		if (file == MAP_FAILED)
-			continue;
-		add_separate(id, id_size, file, size);
-		found = 1;
+		if (file != MAP_FAILED)
+			add_separate(id, id_size, file, size);
 	}
-	if (!found)
-		add_separate(id, id_size, NULL, 0);
 }
 
 /* id_of finds the build-id of a loaded file, or returns NULL. */
@@ -275,64 +234,44 @@ static void add_file(const struct sfw_file *f) {
 	struct sfw_section section;
 	size_t size = 0;
 	const unsigned char *id = sfw_open_loaded(&section, f) == SFW_NO_SECTION ? id_of(f, &size) : NULL;
-	if (id != NULL && separate_of(id, size) == NULL)
+	if (id != NULL && find_separate(*list_of(id, size), id, size) == NULL)
 		find_separates(id, size);
 }
 
-static int add_each(struct dl_phdr_info *info, size_t size, void *argument) {
-	const struct sfw_file f = {info->dlpi_phdr, info->dlpi_phnum, info->dlpi_addr, 0, 0, info->dlpi_name};
-	(void)size;
-	(void)argument;
-	add_file(&f);
-	return 0;
-}
+enum { NO_LIBUNWIND = 1, LIBUNWIND };
 
-/* New files, which are the last ones in the list of loaded files. */
-struct news {
-	void *address; /* in a new file */
-	int libunwind; /* set if libunwind is one of them */
-};
-
-static int add_new(struct dl_phdr_info *info, size_t size, void *argument) {
+/* add_new adds new files, which are the last ones in the list of loaded files, and returns whether libunwind is one. */
+static int add_new(struct dl_phdr_info *info, size_t size, void *address) {
 	static unsigned long long seen;
-	struct news *news = argument;
 	struct dl_find_object o;
 	struct sfw_file f;
+	int result = NO_LIBUNWIND;
 	(void)size;
-	if (_dl_find_object(news->address, &o) != 0)
-		return 1;
+	if (_dl_find_object(address, &o) != 0)
+		return result;
 	const struct link_map *map = o.dlfo_link_map;
 	while (map->l_next != NULL)
 		map = map->l_next;
 	for (; map != NULL && seen < info->dlpi_adds; map = map->l_prev, seen++) {
-		news->libunwind |= strstr(map->l_name, "/libunwind") != NULL;
-		if (directories[0] != 0 && sfw_find_file((uint64_t)(uintptr_t)map->l_ld, &f))
+		const void *in = map == o.dlfo_link_map ? address : map->l_ld; /* static programs lack the latter */
+		if (strstr(map->l_name, "/libunwind") != NULL)
+			result = LIBUNWIND;
+		if (directories[0] != 0 && sfw_find_file((uint64_t)(uintptr_t)in, &f))
 			add_file(&f);
 	}
 	seen = info->dlpi_adds;
-	return 1;
+	return result;
 }
 
-/* sframe_add_files finds the separate files of all loaded files. dl_iterate_phdr holds the linker's lock. */
-void sframe_add_files(void) {
-	if (directories[0] != 0)
-		dl_iterate_phdr(add_each, NULL);
-}
-
-/* sframe_add_new_files finds the separate files of files that were loaded since the last call, given an address in one
- * of them. It returns whether libunwind is among them. */
-int sframe_add_new_files(void *address) {
-	struct news news = {address, 0};
-	dl_iterate_phdr(add_new, &news);
-	return news.libunwind;
-}
+/* sframe_add_new_files finds the separate files of files that were loaded since the last call, given an address in a
+ * loaded file. It returns whether libunwind is among them. dl_iterate_phdr holds the linker's lock. */
+int sframe_add_new_files(void *address) { return dl_iterate_phdr(add_new, address) == LIBUNWIND; }
 
 static enum sfw_how separate_section(struct sfw_section *section, const struct sfw_file *f) {
 	size_t id_size = 0;
-	const struct table *t = __atomic_load_n(&separates, __ATOMIC_ACQUIRE);
-	const unsigned char *id = t != NULL ? id_of(f, &id_size) : NULL;
-	size_t i = id != NULL ? first_slot(id, id_size) : 0;
-	for (struct separate *s; id != NULL && (s = next_separate(t, &i, id, id_size)) != NULL;) {
+	const unsigned char *id = id_of(f, &id_size);
+	struct separate *s = id != NULL ? __atomic_load_n(list_of(id, id_size), __ATOMIC_ACQUIRE) : NULL;
+	for (; (s = find_separate(s, id, id_size)) != NULL; s = s->next) {
 		unsigned state = __atomic_load_n(&s->state, __ATOMIC_RELAXED);
 		if (s->bytes == NULL || state == INVALID)
 			continue;
@@ -386,26 +325,16 @@ void sframe_set_path(const char *path) {
 }
 
 /*
- * Statistics.
+ * Statistics. Linux allows a process 65,530 mappings, of which a file has at least four.
  */
+enum { MAX_FILES = 1 << 14 };
 static struct file {
 	uint64_t begin; /* or 0 while the name is written */
 	char name[MAX_PATH];
 	uint64_t frames[2]; /* unwound otherwise, and by SFrame */
-} *files;
+} files[MAX_FILES];
 static unsigned num_files;
-enum { MAX_FILES = 1 << 16 }; /* Linux allows a process as many mappings */
 const char *sframe_statistics;
-
-/* sframe_count_frames turns on statistics, with memory that is committed when it is used. */
-void sframe_count_frames(const char *to) {
-	void *b = mmap(NULL, MAX_FILES * sizeof *files, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (b == MAP_FAILED)
-		return;
-	files = b;
-	sframe_statistics = to;
-}
 
 void sframe_count(uint64_t pc, int by_sframe) {
 	struct dl_find_object o;

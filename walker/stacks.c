@@ -26,13 +26,6 @@ static uint64_t descriptor_word(size_t i) { return sfw_load((uint64_t)(uintptr_t
  * that is zero after fork, when its owner is gone. */
 static uint64_t lock_before_start, *lock = &lock_before_start;
 
-/* share_lock prepares for fork. */
-static void share_lock(void) {
-	void *page = mmap(NULL, sizeof *lock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (page != MAP_FAILED && madvise(page, sizeof *lock, MADV_WIPEONFORK) == 0)
-		lock = page;
-}
-
 /* sframe_learn_stacks finds the main thread's stack, and the words in struct pthread. Nothing else is mapped between
  * the start of that stack and its size limit. */
 void sframe_learn_stacks(void) {
@@ -41,7 +34,9 @@ void sframe_learn_stacks(void) {
 	extern void *__libc_stack_end;
 	struct rlimit limit;
 	const char *last = (const char *)sfw_auxval(AT_EXECFN);
-	share_lock();
+	void *own = mmap(NULL, sizeof *lock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (own != MAP_FAILED && madvise(own, sizeof *lock, MADV_WIPEONFORK) == 0)
+		lock = own;
 	if (getpid() != syscall(SYS_gettid))
 		return;
 	for (size_t i = 1; i < SIZE / 8; i++)
@@ -90,24 +85,21 @@ struct contexts {
 	uint64_t num; /* a power of two */
 	struct sfw_range *slots; /* unused: low is 0; free again: high is 0 */
 };
-static struct sfw_range first_slots[FIRST_SLOTS];
-static struct contexts first_contexts = {FIRST_SLOTS, first_slots}, *contexts = &first_contexts;
-static uint64_t num_used;
-static uint64_t sizes; /* bit k is set if a stack has blocks of 2^k bytes */
+static struct contexts first_contexts = {FIRST_SLOTS, (struct sfw_range[FIRST_SLOTS]){{0, 0}}};
+static struct contexts *contexts = &first_contexts;
+static uint64_t num_used, sizes; /* bit k of sizes is set if a stack has blocks of 2^k bytes */
 
 /* take_lock returns whether it could: a handler may have left makecontext for another context of this thread. */
 static int take_lock(void) {
 	const uint64_t self = (uint64_t)(uintptr_t)pthread_self();
-	const struct timespec pause = {0, 20000};
 	const int before = errno;
-	for (uint64_t owner = 0; !__atomic_compare_exchange_n(lock, &owner, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-		owner = 0) {
-		if (owner == self)
-			return 0;
-		syscall(SYS_nanosleep, &pause, NULL);
-		errno = before;
+	uint64_t owner = 0;
+	while (!__atomic_compare_exchange_n(lock, &owner, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED) && owner != self) {
+		syscall(SYS_nanosleep, &(const struct timespec){0, 20000}, NULL);
+		owner = 0;
 	}
-	return 1;
+	errno = before;
+	return owner == 0;
 }
 
 static unsigned block_size(const struct sfw_range *r) {
@@ -129,14 +121,7 @@ static void put_context(const struct contexts *t, const struct sfw_range *r) {
 		num_used += slot_of(t, block, i)->low == 0;
 		set_range(slot_of(t, block, i), r->low, r->high);
 	}
-}
-
-/* drop_context removes a stack. */
-static void drop_context(const struct sfw_range *r) {
-	for (uint64_t k = block_size(r), block = r->low >> k; block <= (r->high - 1) >> k; block++)
-		for (uint64_t i = 0; slot_of(contexts, block, i)->low != 0; i++)
-			if (slot_of(contexts, block, i)->low == r->low && slot_of(contexts, block, i)->high == r->high)
-				set_range(slot_of(contexts, block, i), r->low, 0);
+	__atomic_fetch_or(&sizes, (uint64_t)1 << block_size(r), __ATOMIC_RELEASE);
 }
 
 /* has_context returns whether a table contains a stack. */
@@ -148,35 +133,32 @@ static int has_context(const struct contexts *t, const struct sfw_range *r) {
 	return 0;
 }
 
-/* drop_overlapping removes the stacks that overlap a new one. */
+/* drop_overlapping removes the stacks that overlap a new one. They may also have a block before it or after it. */
 static void drop_overlapping(const struct sfw_range *new) {
 	for (uint64_t left = sizes; left != 0; left &= left - 1)
-		for (uint64_t k = (uint64_t)__builtin_ctzll(left), block = new->low >> k; block <= (new->high - 1) >> k; block++)
-			for (uint64_t i = 0; slot_of(contexts, block, i)->low != 0; i++) {
-				const struct sfw_range old = *slot_of(contexts, block, i);
-				if (old.low < new->high && old.high > new->low)
-					drop_context(&old);
+		for (uint64_t k = (uint64_t)__builtin_ctzll(left), b = (new->low >> k) - (new->low >> k != 0);
+			b <= ((new->high - 1) >> k) + 1; b++)
+			for (uint64_t i = 0; slot_of(contexts, b, i)->low != 0; i++) {
+				struct sfw_range *old = slot_of(contexts, b, i);
+				if (old->low < new->high && old->high > new->low)
+					set_range(old, old->low, 0);
 			}
 }
 
-/* grow_contexts replaces the table with a larger one. */
-static void grow_contexts(void) {
-	static struct contexts tables[64];
-	static unsigned num_tables;
-	struct contexts *t = &tables[num_tables];
-	if (num_tables == sizeof tables / sizeof *tables)
-		return;
-	t->num = 2 * contexts->num;
-	void *b = mmap(NULL, t->num * sizeof *t->slots, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (b == MAP_FAILED)
-		return;
-	t->slots = b;
+/* grow_contexts replaces the table with a larger one, and returns whether it could. */
+static int grow_contexts(void) {
+	const uint64_t num = 2 * contexts->num;
+	struct contexts *t = mmap(NULL, sizeof *t + num * sizeof *t->slots, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (t == MAP_FAILED)
+		return 0;
+	*t = (struct contexts){num, (struct sfw_range *)(t + 1)};
 	num_used = 0;
-	num_tables++;
 	for (uint64_t i = 0; i < contexts->num; i++)
 		if (contexts->slots[i].high != 0 && !has_context(t, &contexts->slots[i]))
 			put_context(t, &contexts->slots[i]);
 	__atomic_store_n(&contexts, t, __ATOMIC_RELEASE);
+	return 1;
 }
 
 NEEDS_NEXT_OF(void, makecontext, ucontext_t *context, void (*function)(void), int n, ...)
@@ -185,24 +167,18 @@ NEEDS_NEXT_OF(void, makecontext, ucontext_t *context, void (*function)(void), in
 void sframe_find_contexts(void *file) { SET_NEXT(void, makecontext) }
 #endif
 
-/* has_space returns whether the table remains less than half full after a stack is added. */
-static int has_space(void) { return 2 * (num_used + 2) <= contexts->num; }
-
 /* sframe_note_context records a stack, and returns libc's makecontext. */
 typedef void make_context(ucontext_t *, void (*)(void), int, ...);
 __attribute__((used)) INNER make_context *sframe_note_context(const ucontext_t *context);
 make_context *sframe_note_context(const ucontext_t *context) {
-	const uint64_t low = (uint64_t)(uintptr_t)context->uc_stack.ss_sp;
-	const struct sfw_range r = {low, low + context->uc_stack.ss_size};
+	struct sfw_range r = {(uint64_t)(uintptr_t)context->uc_stack.ss_sp, context->uc_stack.ss_size};
+	r.high += r.low;
 	sframe_ready();
-	if (low != 0 && r.high > low && take_lock()) {
+	if (r.low != 0 && r.high > r.low && take_lock()) {
 		if (!has_context(contexts, &r)) {
 			drop_overlapping(&r);
-			if (!has_space())
-				grow_contexts();
-			if (has_space())
+			if (2 * (num_used + 2) <= contexts->num || grow_contexts())
 				put_context(contexts, &r);
-			__atomic_fetch_or(&sizes, (uint64_t)1 << block_size(&r), __ATOMIC_RELEASE);
 		}
 		__atomic_store_n(lock, 0, __ATOMIC_RELEASE);
 	}
