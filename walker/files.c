@@ -138,8 +138,8 @@ static void *copy_file(int fd, size_t size) {
 }
 
 /* map_file returns the contents of a regular file, or MAP_FAILED. To overwrite or truncate a mapped file is fatal, so
- * only files that nobody may write are mapped: these are replaced instead. It makes raw system calls, because libc's are
- * cancellation points. */
+ * only files that nobody may write are mapped: these are replaced instead. It makes raw system calls, because libc's
+ * are cancellation points. */
 static void *map_file(const char *path, size_t *size) {
 	enum { MOST = 1 << 30 };
 	struct stat st;

@@ -77,9 +77,9 @@ __attribute__((no_sanitize("thread"))) PUBLIC int EXPORTED(sigaltstack)(const st
 	return failed;
 }
 
-/* Stacks passed to makecontext. One of up to 2^k bytes overlaps at most two aligned blocks of 2^k bytes, and is found in
- * a hash table by its blocks. Freed stacks remain until a new one overlaps them: see sframe_stack. The table may be read at
- * any time; a full one is replaced by a larger one. */
+/* Stacks passed to makecontext. One of up to 2^k bytes overlaps at most two aligned blocks of 2^k bytes, and is found
+ * in a hash table by its blocks. Freed stacks remain until a new one overlaps them: see sframe_stack. The table may be
+ * read at any time; a full one is replaced by a larger one. */
 enum { MIN_BLOCK = 12, FIRST_SLOTS = 1024 };
 struct contexts {
 	uint64_t num; /* a power of two */
