@@ -16,7 +16,7 @@
  *   at a frame without a section    yes            libunwind's    libunwind's    a cursor: in one
  * other functions of libunwind      as libunwind's
  * sigaltstack                       yes            none           its own        yes
- * makecontext                       no             none           none           yes
+ * makecontext                       no             its own        mmap           yes
  * dlclose                           no             the linker's   its own        yes
  * the constructor, and what runs
  *   when a file is loaded           no             the linker's   maps sections  yes

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints a program whose stacks consist of functions chosen at random from $1 functions; 12,000 have more return
-# addresses than the cache has slots. With -DLIBUNWIND, libunwind captures the stacks.
+# Prints a program whose stacks consist of functions chosen at random from $1 functions. With -DLIBUNWIND, libunwind
+# captures the stacks; with -DFRAME_POINTERS, a loop over frame pointers.
 echo "enum { FUNCTIONS = $1 };"
 cat <<'END'
 #include "traces.h"
@@ -8,6 +8,14 @@ cat <<'END'
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
 #define backtrace unw_backtrace
+#elif defined(FRAME_POINTERS)
+static __attribute__((noinline)) int backtrace(void **pcs, int size) {
+	int n = 0;
+	void **at = __builtin_frame_address(0);
+	for (; n < size && at != NULL && at[1] != NULL && at < *(void ***)at; at = *at)
+		pcs[n++] = at[1];
+	return n;
+}
 #else
 #include <execinfo.h>
 #endif
