@@ -1,5 +1,5 @@
-/* Loads n libraries, dir/0.so and so on, which have a function call(function, argument). Prints the time of a dlopen, of
- * a dlopen and dlclose of the last library, and of a backtrace() through it, and the private memory. */
+/* Loads n libraries, dir/0.so and so on, which have a function call(function, argument). Prints the time of a dlopen,
+ * of a dlopen and dlclose of the next library, and of a backtrace() through the last one, and the private memory. */
 #define _GNU_SOURCE
 #include "traces.h"
 #include <dlfcn.h>
