@@ -20,7 +20,7 @@ type Loading struct {
 
 // LoadCFI is like cfi.Load, but withdraws rows from .gopclntab that cannot be verified against the code. Rows from
 // other sections are trusted, because only Go's table may silently omit frames. One unverifiable function does not
-// invalidate the others. Inferred rows are verified, too. The inference ends with an error if ctx is done.
+// invalidate the others. Inferred rows are verified. The inference ends with an error if ctx is done.
 func LoadCFI(ctx context.Context, f *elffile.File, l Loading) (*cfi.Table, error) {
 	t, none := cfi.Load(f, l.Source, l.Debug)
 	if errors.Is(none, cfi.ErrNone) && l.Infer {

@@ -175,8 +175,8 @@ func (s *checkSettings) compareProgram(ctx context.Context, p *files.Program) (*
 const warnInferred = "some rows are for code without CFI; if the section was made with --infer, also check it with " +
 	"--infer"
 
-// each calls do for each file, prints its errors, and returns how many files failed. After a signal, it returns the
-// exit status, too. It also calls fail, if not nil, for each error.
+// each calls do for each file, prints its errors, and returns how many files failed and, after a signal, the exit
+// status. It also calls fail, if not nil, for each error.
 func (c *call) each(paths []string, undone string, do func(path string) error, fail func(path string, err error)) (
 	failed, interrupted int,
 ) {

@@ -106,7 +106,7 @@ func (w *flow) extends(v, old value) bool {
 
 // excludesOthers excludes the first entries of tables that lead to other functions, if some entries do not and the
 // function has no rows or goes on in other functions. It reports whether there are any. Hand-written code that indexes
-// from 2 shares these entries with the preceding table.
+// from 2 shares these entries with the preceding table. Code that may be a label is not examined again.
 func (w *flow) excludesOthers() (found bool) {
 	if x := w.finished; x.odd == 0 && len(x.cross) == 0 || w.body.trust >= loose {
 		return false

@@ -31,7 +31,7 @@ const (
 
 // findStartup returns the start-up code in the given ranges of code without CFI, which are sorted and contain no
 // padding: .init and .fini, and functions in .text. In a stripped file, these are the first code of .text that has no
-// CFI, because compilers link the files of the C library first. Code without CFI that follows directly may count, too.
+// CFI, because compilers link the files of the C library first. Code without CFI that follows directly may count.
 func findStartup(f *elffile.File, free []elffile.Span) []elffile.Span {
 	var found []elffile.Span
 	crti := false // crti.o is linked in, and therefore also crt1.o

@@ -4,8 +4,10 @@ import (
 	"debug/elf"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
+	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/plt"
@@ -81,5 +83,18 @@ func TestUncoveredBounded(t *testing.T) {
 	}
 	if first, second := u.Functions[0], u.Functions[1]; first.Begin != symbols[n-1].value || second.Begin != text {
 		t.Errorf("the first ones are %+v and %+v", first, second)
+	}
+}
+
+// TestRefusedCode expects sums by reason, without code that does not count.
+func TestRefusedCode(t *testing.T) {
+	counted := newRangeSet([]elffile.Span{{Begin: 0, End: 20}, {Begin: 30, End: 34}, {Begin: 60, End: 70}})
+	got := refusedCode([]cfi.Refusal{
+		{Begin: 5, End: 8, Reason: "a"}, {Begin: 30, End: 40, Reason: "a"}, {Begin: 15, End: 25, Reason: "b"},
+		{Begin: 40, End: 50, Reason: "c"}, {Begin: 60, End: 70, Reason: "b"},
+	}, counted)
+	want := []RefusedCode{{Reason: "b", Ranges: 2, Bytes: 5 + 10}, {Reason: "a", Ranges: 2, Bytes: 3 + 4}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
