@@ -78,7 +78,7 @@ install:
 	if [ -e build/libsframe-backtrace.a ]; then umask 022; \
 		mkdir -p "$(DESTDIR)$(LIBDIR)" "$(DESTDIR)$(INCLUDEDIR)" && \
 		install -m 644 build/libsframe-backtrace.so build/libsframe-backtrace.a "$(DESTDIR)$(LIBDIR)" && \
-		install -m 644 walker/sframe_walker.h "$(DESTDIR)$(INCLUDEDIR)" && \
+		install -m 644 walker/sframe_walker.h walker/sframe_process.h "$(DESTDIR)$(INCLUDEDIR)" && \
 		mkdir -p "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(MANDIR)/man7" && \
 		sed 's,@LIBDIR@,$(LIBDIR),; s,@INCLUDEDIR@,$(INCLUDEDIR),' walker/sframe-backtrace.pc.in \
 			>"$(DESTDIR)$(LIBDIR)/pkgconfig/sframe-backtrace.pc" && \
@@ -125,7 +125,8 @@ uninstall:
 		"$(DESTDIR)$(MANDIR)/man1/sframe-run.1" \
 		"$(DESTDIR)$(BASHDIR)/cfi2sframe" "$(DESTDIR)$(ZSHDIR)/_cfi2sframe" "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
 	rm -f "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.so" "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.a" \
-		"$(DESTDIR)$(INCLUDEDIR)/sframe_walker.h" "$(DESTDIR)$(LIBDIR)/pkgconfig/sframe-backtrace.pc" \
+		"$(DESTDIR)$(INCLUDEDIR)/sframe_walker.h" "$(DESTDIR)$(INCLUDEDIR)/sframe_process.h" \
+		"$(DESTDIR)$(LIBDIR)/pkgconfig/sframe-backtrace.pc" \
 		"$(DESTDIR)$(MANDIR)/man7/sframe-backtrace.7"
 	rm -rf "$(DESTDIR)$(DOCDIR)" "$(DESTDIR)$(LINKDIR)" "$(DESTDIR)$(SHAREDIR)"
 	for file in $(COMMANDS); do rm -f "$(DESTDIR)$(BINDIR)/$${file##*/}"; done

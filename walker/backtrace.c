@@ -131,6 +131,8 @@ static int set_stack(struct walk *w, uint64_t sp) {
 
 void sframe_start_walk(struct walk *w, uint64_t sp, uint8_t signal) {
 	w->process.stacks[0] = w->process.stacks[1] = (struct sfw_range){0, 0};
+	w->process.files = NULL;
+	w->process.separates = sframe_separates();
 	w->process.kernel_reads = 0;
 	w->process.file.begin = w->process.file.end = w->process.file.num = 0;
 	w->process.how = SFW_NO_SECTION;

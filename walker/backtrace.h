@@ -11,10 +11,7 @@
 #endif
 
 #define _GNU_SOURCE
-#define SFRAME_WALKER_PROCESS
-#include "sframe_walker.h"
-
-#include <string.h>
+#include "sframe_process.h"
 
 /*
  * Names. The shared library defines functions under the names of other libraries, and finds the originals with dlsym.
@@ -78,6 +75,7 @@ INNER int sframe_context_begins(uint64_t sp);
 
 /* files.c */
 INNER void sframe_set_path(const char *path);
+INNER const struct sfw_separates *sframe_separates(void);
 INNER int sframe_add_new_files(void *address);
 INNER enum sfw_how sframe_section(void *context, uint64_t pc, struct sfw_section *s);
 INNER extern const char *sframe_statistics; /* SFRAME_BACKTRACE_STATS, or NULL */

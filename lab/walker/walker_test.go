@@ -20,6 +20,7 @@ import (
 
 const (
 	header   = "../../walker/sframe_walker.h"
+	process  = "../../walker/sframe_process.h"
 	readme   = "../../walker/README.md"
 	fixtures = "../../testdata/bin"
 )
@@ -164,7 +165,7 @@ func TestOtherHosts(t *testing.T) {
 	}
 }
 
-// Compiler flags for warnings, and programs that use all functions of the core and of SFRAME_WALKER_PROCESS.
+// Compiler flags for warnings, and programs that use all functions of the core and of sframe_process.h.
 const (
 	warnings = "-std=c11 -Wall -Wextra -Wconversion -pedantic -Werror"
 	uses     = `#include "sframe_walker.h"
@@ -181,8 +182,7 @@ enum sfw_how walk(const struct sfw_space *m, struct sfw_regs *r, struct sfw_fram
 	inProcess = `#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#define SFRAME_WALKER_PROCESS
-#include "sframe_walker.h"
+#include "sframe_process.h"
 size_t walk(struct sfw_process *p, struct sfw_cache *c, const void *context, struct sfw_frame *f, enum sfw_how *end);
 size_t walk(struct sfw_process *p, struct sfw_cache *c, const void *context, struct sfw_frame *f, enum sfw_how *end) {
 	struct sfw_regs r;
@@ -198,7 +198,7 @@ size_t walk(struct sfw_process *p, struct sfw_cache *c, const void *context, str
 // TestCompilers expects no compiler warnings, and no undefined symbols in the core.
 func TestCompilers(t *testing.T) {
 	dir := t.TempDir()
-	files := []string{header, filepath.Join(dir, "core.c"), filepath.Join(dir, "process.c")}
+	files := []string{header, filepath.Join(dir, "core.c"), filepath.Join(dir, "process.c"), process}
 	testfile.Write(t, files[1], uses)
 	testfile.Write(t, files[2], inProcess)
 	for _, c := range []struct{ suite, command string }{
@@ -315,7 +315,7 @@ func TestOtherProcesses(t *testing.T) {
 	} {
 		gcc := m.machine + "-linux-gnu-gcc-16 -std=c11 -O2 " + m.flags
 		dir := peer.Run(t, "sid", "mkdir lib\n"+gcc+" process.c -o dynamic\n"+gcc+" -static process.c -o static",
-			header, "c/process.c")
+			header, process, "c/process.c")
 		libs := filepath.Join(peer.Root(t, "sid"), "usr", m.machine+"-linux-gnu", "lib")
 		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
 			for _, l := range []string{"libc.so.6", "libgcc_s.so.1", m.ldso} {

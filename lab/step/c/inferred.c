@@ -6,8 +6,7 @@
  * The ground truth is a shadow stack. A call adds a frame, and the return to the caller removes it.
  */
 #define _GNU_SOURCE
-#define SFRAME_WALKER_PROCESS
-#include "sframe_walker.h"
+#include "sframe_process.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -3,8 +3,7 @@
  * whether loading and unloading a file each change the generation. Prints what is wrong.
  */
 #define _GNU_SOURCE
-#define SFRAME_WALKER_PROCESS
-#include "sframe_walker.h"
+#include "sframe_process.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,8 +4,7 @@
  * that both find must be equal; _Unwind_Backtrace may find more.
  */
 #define _GNU_SOURCE
-#define SFRAME_WALKER_PROCESS
-#include "sframe_walker.h"
+#include "sframe_process.h"
 
 #include <alloca.h>
 #include <setjmp.h>

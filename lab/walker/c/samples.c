@@ -6,9 +6,8 @@
  *	LD_PRELOAD=./samples.so [SAMPLES_OUT=FILE] PROGRAM
  */
 #define _GNU_SOURCE
-#define SFRAME_WALKER_PROCESS
 #define UNW_LOCAL_ONLY
-#include "sframe_walker.h"
+#include "sframe_process.h"
 #include <libunwind.h>
 #include <pthread.h>
 #include <signal.h>
