@@ -44,7 +44,7 @@ CORE = ./cfi ./elffile ./elfwrite ./emit ./internal/arch ./internal/padding ./in
 
 # The library that takes stack traces with .sframe; the archive is for programs that are linked with --wrap.
 BACKTRACE = $(CC) -std=gnu11 $(CFLAGS) -fPIC -fvisibility=hidden -fno-lto
-SOURCES = walker/backtrace.c walker/libunwind.c walker/files.c walker/stacks.c
+SOURCES = walker/backtrace.c walker/libunwind.c walker/files.c
 
 .PHONY: all backtrace install uninstall quick check clean
 

@@ -1,7 +1,7 @@
 /*
  * Stack traces with .sframe for unmodified programs: replaces libc's backtrace and libgcc's _Unwind_Backtrace. The
- * other files of libsframe-backtrace: libunwind.c (libunwind's cursors), files.c (finds sections), stacks.c (finds the
- * ends of stacks), and sframe_walker.h (the walk). README.md has measurements.
+ * other files of libsframe-backtrace: libunwind.c (libunwind's cursors), files.c (finds sections), sframe_process.h and
+ * sframe_walker.h (the walk). README.md has measurements.
  *
  * function                          in a handler   locks          system calls   in threads
  * backtrace, unw_backtrace,
@@ -15,19 +15,16 @@
  *   step, get_reg                   yes            none           none           a cursor: in one
  *   at a frame without a section    yes            libunwind's    libunwind's    a cursor: in one
  * other functions of libunwind      as libunwind's
- * sigaltstack                       yes            none           its own        yes
- * makecontext                       no             its own        mmap           yes
  * dlclose                           no             the linker's   its own        yes
  * the constructor, and what runs
  *   when a file is loaded           no             the linker's   maps sections  yes
  *
- * A handler's trace that goes on to a coroutine, or to another alternate stack, makes a system call (rt_sigprocmask)
- * for each page of it, because the stack may have been unmapped.
+ * Where a trace has reached code that a signal interrupted, it makes a system call (rt_sigprocmask) for each page that
+ * it reads outside the thread's own stack, because registers may hold any value.
  *
  * "At a frame without a section" excludes code that a signal interrupted, and code outside mapped files that was not
  * registered with libgcc (__register_frame): there, a trace ends. A handler may leave a trace by longjmp. No function
- * changes errno, is a cancellation point, or calls malloc, except that dlclose, makecontext and sigaltstack behave like
- * libc's. If the constructor has not run yet (in a call from another file's constructor), the first call prepares the
+ * changes errno, is a cancellation point, or calls malloc, except that dlclose behaves like libc's. If the constructor has not run yet (in a call from another file's constructor), the first call prepares the
  * library with dlsym, which takes locks and may allocate.
  *
  * Licence: BSD 3-Clause, like the rest of the project.
@@ -110,35 +107,30 @@ static void find_loads(void) {
 }
 #endif
 
-/* The memory that a walk reads: stacks, from the current frame up. If the bounds of a stack are unknown (fibers not
- * created by makecontext, alternate stacks not set by sigaltstack), frames of running functions are read within a
- * window that moves with them. Registers of interrupted code may hold any value, so they are used to read known stacks
- * that are still mapped, but no other memory. */
+/* The memory that a walk reads: this thread's stack, from the current frame up. On other stacks, of coroutines or signal
+ * handlers, frames of running functions are read within a window that moves with them. Interrupted code may have any
+ * value in a register: from there on, all other memory is probed. So are frames that are larger than the window. */
 enum { WINDOW = 1 << 16 };
+static struct sfw_bounds bounds;
 
-/* set_stack makes the stack that contains sp the first to be read, and returns whether it could. */
-static int set_stack(struct walk *w, uint64_t sp) {
-	struct sfw_range stack;
-	int known = sframe_stack(sp, w->signal, &stack);
-	if (!known && (w->signal || sframe_otherwise == BY_FRAME_POINTER)) /* without rows, sp can be any value */
-		return 0;
-	if (!w->assumed)
-		w->process.stacks[1] = w->process.stacks[0];
-	w->process.stacks[0] = known ? stack : (struct sfw_range){sp, sp + WINDOW};
-	w->assumed = !known;
-	return 1;
+static void set_window(struct walk *w, uint64_t sp) {
+	w->process.stacks[0] = (struct sfw_range){sp, sp + WINDOW};
+	w->assumed = 1;
 }
 
 void sframe_start_walk(struct walk *w, uint64_t sp, uint8_t signal) {
-	w->process.stacks[0] = w->process.stacks[1] = (struct sfw_range){0, 0};
+	for (unsigned i = 0; i < SFW_NUM_STACKS; i++)
+		w->process.stacks[i] = (struct sfw_range){0, 0};
 	w->process.files = NULL;
 	w->process.separates = sframe_separates();
-	w->process.kernel_reads = 0;
 	w->process.file.begin = w->process.file.end = w->process.file.num = 0;
 	w->process.how = SFW_NO_SECTION;
-	w->assumed = w->begins = 0;
+	w->assumed = 0;
 	w->signal = signal;
-	set_stack(w, sp);
+	int own = sfw_own_stack(&bounds, sp, &w->process.stacks[0]);
+	w->process.probe = signal || (!own && sframe_otherwise == BY_FRAME_POINTER); /* without rows, sp can be any value */
+	if (!own && !w->process.probe)
+		set_window(w, sp);
 	w->cache = (struct sfw_cache){slots, NUM_SLOTS, generation()};
 	w->space = (struct sfw_space){
 		sfw_process_read, sframe_section, &w->process, 0, &w->cache, SFW_HOST_ABI,
@@ -146,17 +138,18 @@ void sframe_start_walk(struct walk *w, uint64_t sp, uint8_t signal) {
 	};
 }
 
-/* note_signal sets w->signal if a signal interrupted the frame or its caller. From then on, unknown stacks are not
- * read. */
+/* note_signal sets w->signal if a signal interrupted the frame or its caller. */
 static void note_signal(struct walk *w, const struct sfw_regs *regs, const struct sfw_frame *frame) {
 	uint64_t sp;
 	w->signal |= frame->interrupted || frame->how == SFW_SIGNAL || regs->interrupted || regs->how == SFW_SIGNAL;
-	if (!w->signal || !w->assumed)
+	if (!w->signal)
 		return;
-	w->process.stacks[0] = (struct sfw_range){0, 0};
+	w->process.probe = 1;
+	if (w->assumed)
+		w->process.stacks[0] = (struct sfw_range){0, 0};
 	w->assumed = 0;
-	if (sfw_get(regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp))
-		set_stack(w, sp);
+	if (regs->how == SFW_SIGNAL && sfw_get(regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp))
+		sfw_own_stack(&bounds, sp, &w->process.stacks[0]);
 }
 
 /* count_frame counts a frame by how its caller was found. */
@@ -168,22 +161,28 @@ __attribute__((noinline)) static void count_frame(uint64_t pc, enum sfw_how end,
 		sframe_count(pc, 0);
 }
 
-/* sframe_next is sfw_walk for one frame. If memory cannot be read, it retries with the stack that the stack pointer
- * points into, then with that of the frame pointer. */
+/* sframe_next is sfw_walk for one frame. If memory cannot be read, it moves the window, and then probes; also at code
+ * outside files, which may be a signal trampoline. */
 enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frame) {
-	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
-	uint64_t at = 0;
+	const unsigned sp_of = sfw_abi_of(SFW_HOST_ABI)->sp;
+	uint64_t sp = 0;
 	enum sfw_how end;
-	unsigned tries = 0;
-	int moved;
+	int probed, again;
 	do {
+		probed = w->process.probe;
 		sfw_walk_on(&w->space, &w->section, regs, frame, 1, &end);
 		note_signal(w, regs, frame);
-		moved = 0;
-		while (end == SFW_BAD_MEMORY && tries < 2 && !moved)
-			moved = sfw_get(regs, tries++ == 0 ? a->sp : a->fp, &at) && set_stack(w, at);
-	} while (moved);
-	w->begins = end == SFW_NO_ROW && sfw_get(regs, a->sp, &at) && sframe_context_begins(at);
+		again = !probed && (end == SFW_BAD_MEMORY || (end == SFW_NO_SECTION && w->process.file.end == 0));
+		if (again && end == SFW_BAD_MEMORY && w->assumed && sfw_get(regs, sp_of, &sp) && sp != w->process.stacks[0].low)
+			set_window(w, sp);
+		else if (again)
+			w->process.probe = 1;
+	} while (again);
+	if (probed && !w->signal && sframe_otherwise != BY_FRAME_POINTER) {
+		w->process.probe = 0;
+		if (sfw_get(regs, sp_of, &sp) && sfw_stack_of(w->process.stacks, 1, sp) == NULL)
+			set_window(w, sp);
+	}
 	if (sframe_statistics != NULL)
 		count_frame(frame->pc, end, regs);
 	return end;
@@ -191,14 +190,13 @@ enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame
 
 int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs, int to_libgcc) {
 	void *pc = (void *)(uintptr_t)(regs->pc - 1), *bases[3];
-	struct dl_find_object o;
-	if (sframe_otherwise != BY_DWARF || w->signal || w->begins || regs->interrupted)
+	if (sframe_otherwise != BY_DWARF || w->signal || regs->interrupted)
 		return 0;
-	return _dl_find_object(pc, &o) == 0 ||
-		(to_libgcc && libgcc.find_fde != NULL && libgcc.find_fde(pc, bases) != NULL); /* see __register_frame */
+	return !to_libgcc || (libgcc.find_fde != NULL && libgcc.find_fde(pc, bases) != NULL);
 }
 
 /* Traces: backtrace fills an array, and _Unwind_Backtrace calls a function for each frame. */
+enum { OUTERMOST = 1, NO_CFI };
 struct trace {
 	struct sfw_regs regs; /* of the next frame */
 	struct walk walk;
@@ -206,11 +204,16 @@ struct trace {
 	int size, num;
 	_Unwind_Trace_Fn call;
 	void *argument;
-	/* For libgcc's unwinder, which starts at the top each time: whether it has reached the frame of regs, the end, or
-	 * a file with a section; whether the trace was stopped; and the number of its steps. */
-	uint8_t found, ended, back, stopped;
+	uint8_t stopped, ended; /* by the client; at an outermost frame, or at one without CFI */
+	/* For libgcc's unwinder, which starts at the top each time: whether it has reached the frame of regs, or a file with
+	 * a section; and the number of its steps. */
+	uint8_t found, back;
+	uint8_t passed, again; /* it has passed a file with a section; and then one without, so it would start again */
 	unsigned steps;
 };
+
+/* Whether the last trace that libgcc continued would start it more than once: then it continues to the end. */
+static uint8_t starts_often;
 
 const uint64_t sframe_magic[2] = {0x7366726d2d627472, 0xb1a5edfaceb0a710};
 struct context {
@@ -235,16 +238,16 @@ static inline void put(struct trace *t, uint64_t pc, uint64_t sp, int interrupte
 	t->stopped = t->call((unwind_context *)(void *)&c, t->argument) != _URC_NO_REASON;
 }
 
-/* has_no_section returns whether the last trace through a return address found no section for it. */
+/* has_no_section returns whether the last trace through a return address found no section for it, but CFI. */
 static int has_no_section(const struct trace *t, uint64_t pc) {
 	return sfw_cached(&t->walk.cache, pc - 1) == SFW_KEPT_NO_SECTION;
 }
 
-/* keep_no_section notes that the last file, which contains pc, has no section, if that is so. */
-static void keep_no_section(const struct trace *t, uint64_t pc) {
+/* keep_end notes why the walk ended in the last file, which contains pc: without a section, or without CFI either. */
+static void keep_end(const struct trace *t, uint64_t pc, int has_cfi) {
 	const struct sfw_process *p = &t->walk.process;
-	if (p->how == SFW_NO_SECTION && p->file.end != 0 && !t->walk.section.passing)
-		sfw_keep_packed(&t->walk.cache, pc - 1, SFW_KEPT_NO_SECTION);
+	if (p->file.end != 0 && !t->walk.section.passing && (p->how == SFW_NO_SECTION || !has_cfi))
+		sfw_keep_packed(&t->walk.cache, pc - 1, has_cfi ? SFW_KEPT_NO_SECTION : SFW_KEPT_LAST);
 }
 
 /* on_frame is called by libgcc for each frame. It stops libgcc from stepping out of a signal trampoline. */
@@ -263,7 +266,7 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 		return _URC_NO_REASON;
 	}
 	if (pc == 0) {
-		t->ended = 1;
+		t->ended = OUTERMOST;
 		return _URC_NORMAL_STOP;
 	}
 	if (sframe_statistics != NULL)
@@ -277,13 +280,16 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	int known = has_no_section(t, pc);
 	/* sframe_section also sets the file */
 	int described = !known && sframe_section(&t->walk.process, pc - 1, &t->walk.section) == SFW_OK;
-	if ((described && t->steps < MAX_STEPS) || (!known && sfw_trampoline(SFW_HOST_ABI, pc, &t->walk.space) != 0)) {
+	int stays = t->steps >= MAX_STEPS || __atomic_load_n(&starts_often, __ATOMIC_RELAXED);
+	t->again |= t->passed && !described;
+	t->passed |= described;
+	if ((described && !stays) || (!known && sfw_trampoline(SFW_HOST_ABI, pc, &t->walk.space) != 0)) {
 		sfw_set(&t->regs, a->fp, libgcc.gr(c, a->fp));
 		t->back = 1;
 		return _URC_NORMAL_STOP;
 	}
-	if (!known)
-		keep_no_section(t, pc);
+	if (!known && !described)
+		keep_end(t, pc, 1);
 	put(t, pc, sp, 0);
 	return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
@@ -448,9 +454,10 @@ __attribute__((noinline)) static void put_cached(struct trace *t, struct memory 
 		put_by_rows(t, &f);
 	if (f.sp != sp)
 		sfw_fast_end(&t->walk.space, &t->regs, &f);
-	if (!t->stopped && sfw_cached(&t->walk.cache, f.pc - 1) == SFW_KEPT_OUTERMOST) {
+	const uint64_t last = t->stopped ? 0 : sfw_cached(&t->walk.cache, f.pc - 1);
+	if (last == SFW_KEPT_OUTERMOST || last == SFW_KEPT_LAST) {
 		put(t, f.pc, f.sp, 0);
-		t->ended = 1;
+		t->ended = last == SFW_KEPT_LAST ? NO_CFI : OUTERMOST;
 	}
 }
 
@@ -458,7 +465,7 @@ __attribute__((noinline)) static void put_cached(struct trace *t, struct memory 
  * alternate stacks are small. */
 __attribute__((always_inline)) static inline void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
 	sframe_ready();
-	t->stopped = t->ended = 0;
+	t->stopped = t->ended = t->found = t->back = t->passed = t->again = 0;
 	t->steps = 0;
 	sfw_regs_of_caller(&t->regs, (uint64_t)(uintptr_t)pc, sp, fp);
 	sframe_start_walk(&t->walk, sp, 0);
@@ -471,28 +478,32 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 	while (!t->stopped && !t->ended) {
 		struct sfw_frame frame = {t->regs.pc, 0, SFW_OK, 0};
 		enum sfw_how end = SFW_NO_SECTION;
-		int known = !t->regs.interrupted && !t->walk.signal && sframe_statistics == NULL &&
+		int leaves = !t->regs.interrupted && !t->walk.signal && sframe_statistics == NULL &&
 			has_no_section(t, t->regs.pc) && sfw_get(&t->regs, sfw_abi_of(SFW_HOST_ABI)->sp, &frame.sp);
-		if (!known)
+		if (!leaves)
 			end = sframe_next(&t->walk, &t->regs, &frame);
-		t->ended = end == SFW_OUTERMOST || end == SFW_ZERO;
+		t->ended = end == SFW_OUTERMOST || end == SFW_ZERO ? OUTERMOST : 0;
 		put(t, frame.pc, frame.sp, frame.interrupted);
-		if (t->stopped)
-			return;
-		if (end == SFW_FULL) {
+		if (end == SFW_FULL && !t->stopped)
 			put_cached(t, NULL);
+		if (end == SFW_FULL || t->stopped || t->ended)
 			continue;
+		if (!leaves && libgcc.backtrace != NULL) {
+			leaves = sframe_may_leave(&t->walk, &t->regs, 1);
+			if (sframe_otherwise == BY_DWARF && !t->walk.signal && (end == SFW_NO_SECTION || end == SFW_NO_ROW))
+				keep_end(t, t->regs.pc, leaves);
 		}
+		if (!leaves)
+			break;
+		t->again |= t->back;
 		t->found = t->back = 0;
-		if (known || (!t->ended && libgcc.backtrace != NULL && sframe_may_leave(&t->walk, &t->regs, 1))) {
-			if (!known)
-				keep_no_section(t, t->regs.pc);
-			libgcc.backtrace(on_frame, t);
-		}
+		libgcc.backtrace(on_frame, t);
 		if (!t->back)
 			break;
 	}
-	if (t->ended && t->call != NULL)
+	if (t->again != 0 || t->found)
+		__atomic_store_n(&starts_often, t->again, __ATOMIC_RELAXED);
+	if (t->ended == OUTERMOST && !t->stopped && t->call != NULL)
 		put(t, 0, 0, 0);
 }
 
@@ -510,8 +521,9 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 		"\t.cfi_endproc\n.size " from ", . - " from "\n");
 #define ENTRY(name, to) ENTRY_OF(TEXT(EXPORTED(name)), to)
 
-__attribute__((used, visibility("hidden"))) int sframe_backtrace(void **array, int size, uint64_t sp, uint64_t fp);
-int sframe_backtrace(void **array, int size, uint64_t sp, uint64_t fp) {
+/* fill_array returns the number of frames. It sets *left if a walk ended in code outside files. */
+__attribute__((noinline)) static int fill_array(
+	void **array, int size, void *pc, uint64_t sp, uint64_t fp, int *left) {
 	struct trace t;
 	if (size <= 0)
 		return 0;
@@ -519,13 +531,28 @@ int sframe_backtrace(void **array, int size, uint64_t sp, uint64_t fp) {
 	t.size = size;
 	t.call = NULL;
 	t.num = 0;
-	take_trace(&t, __builtin_return_address(0), sp, fp);
+	take_trace(&t, pc, sp, fp);
+	*left = !t.stopped && !t.ended && t.walk.process.file.end == 0 && sframe_may_leave(&t.walk, &t.regs, 0);
 	return t.num;
 }
-ENTRY(backtrace, "sframe_backtrace")
-ENTRY(unw_backtrace, "sframe_backtrace")
 
-__attribute__((used, visibility("hidden"))) _Unwind_Reason_Code sframe_unwind_backtrace(
+__attribute__((used)) INNER int sframe_backtrace(void **array, int size, uint64_t sp, uint64_t fp);
+int sframe_backtrace(void **array, int size, uint64_t sp, uint64_t fp) {
+	int left;
+	return fill_array(array, size, __builtin_return_address(0), sp, fp, &left);
+}
+ENTRY(backtrace, "sframe_backtrace")
+
+/* libunwind steps through code without CFI by guessing, which clients of libunwind expect. */
+__attribute__((used)) INNER int sframe_unw_backtrace(void **array, int size, uint64_t sp, uint64_t fp);
+int sframe_unw_backtrace(void **array, int size, uint64_t sp, uint64_t fp) {
+	void *pc = __builtin_return_address(0);
+	int left = 0, n = fill_array(array, size, pc, sp, fp, &left);
+	return left ? sframe_guess(array, size, n, pc) : n;
+}
+ENTRY(unw_backtrace, "sframe_unw_backtrace")
+
+__attribute__((used)) INNER _Unwind_Reason_Code sframe_unwind_backtrace(
 	_Unwind_Trace_Fn call, void *argument, uint64_t sp, uint64_t fp);
 _Unwind_Reason_Code sframe_unwind_backtrace(_Unwind_Trace_Fn call, void *argument, uint64_t sp, uint64_t fp) {
 	struct trace t;
@@ -656,7 +683,6 @@ static void start_once(char **environment) {
 	/* These lookups must not fail: a failing dlsym calls malloc, and an allocator would then read environ before it is
 	 * set. */
 	find_functions(RTLD_NEXT);
-	sframe_find_contexts(RTLD_NEXT);
 	struct dl_find_object o;
 	if (_dl_find_object((void *)(uintptr_t)NEXT(_Unwind_Backtrace), &o) == 0 &&
 		strstr(o.dlfo_link_map->l_name, "/libgcc_s.") != NULL)
@@ -664,7 +690,7 @@ static void start_once(char **environment) {
 	find_loads();
 #endif
 	open_unwinders();
-	sframe_learn_stacks();
+	sfw_learn_bounds(&bounds);
 	sframe_add_new_files(slots);
 	errno = before;
 }

@@ -55,9 +55,8 @@ struct walk {
 	struct sfw_cache cache;
 	struct sfw_space space;
 	struct sfw_section section; /* of the last frame that no cached row described */
-	uint8_t assumed; /* the bounds of this stack are unknown: see set_stack */
+	uint8_t assumed; /* the first stack is a window of memory: its bounds are unknown */
 	uint8_t signal;  /* the walk has reached code that a signal interrupted */
-	uint8_t begins;  /* the walk has reached the start of a coroutine */
 };
 INNER void sframe_start_walk(struct walk *w, uint64_t sp, uint8_t signal);
 INNER enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frame);
@@ -66,12 +65,7 @@ INNER int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs, in
 
 /* libunwind.c */
 INNER void sframe_find_cursors(void);
-
-/* stacks.c */
-INNER void sframe_find_contexts(void *file);
-INNER void sframe_learn_stacks(void);
-INNER int sframe_stack(uint64_t sp, int signal, struct sfw_range *stack);
-INNER int sframe_context_begins(uint64_t sp);
+INNER int sframe_guess(void **array, int size, int num, void *pc);
 
 /* files.c */
 INNER void sframe_set_path(const char *path);

@@ -44,7 +44,7 @@ typedef uint64_t word;
 	of(int, name(step), void *cursor) \
 	of(int, name(get_reg), void *cursor, int reg, word *value) \
 	OF_CURSORS(of, name)
-#define ALL(of) OF_LIBUNWIND(of, UNW_LOCAL) OF_LIBUNWIND(of, UNW_ANY)
+#define ALL(of) OF_LIBUNWIND(of, UNW_LOCAL) OF_LIBUNWIND(of, UNW_ANY) of(int, unw_backtrace, void **array, int size)
 ALL(NEXT_OF)
 /* FOUND is NEXT for functions that libunwind itself calls. In a thread started by an allocator, it may call them before
  * this library has looked up the originals. */
@@ -130,6 +130,18 @@ static int step_cursor(struct cursor *c, int (*step)(void *), int (*get_reg)(voi
 		return 0;
 	}
 	return convert_cursor(c) ? step_original(c, step, get_reg) : NO_INFO;
+}
+
+/* sframe_guess replaces a trace of num frames, the first one at pc, with that of libunwind. */
+int sframe_guess(void **array, int size, int num, void *pc) {
+	enum { INNER_FRAMES = 3 }; /* of this library, at most */
+	if (NEXT(unw_backtrace) == NULL)
+		return num;
+	int n = NEXT(unw_backtrace)(array, size), i = 0;
+	while (i < n && i < INNER_FRAMES && array[i] != pc)
+		i++;
+	memmove(array, array + i, (size_t)(n - i) * sizeof *array);
+	return n - i;
 }
 
 static int get_reg_of_cursor(const struct cursor *c, int reg, word *value) {

@@ -2,8 +2,7 @@
  * Walks of stacks in the running process, on Linux: what profilers, crash handlers and runtimes need in addition to
  * sframe_walker.h. Every function is static. In a signal handler:
  *
- *	static struct sfw_stacks stacks; // at start, in the main thread: sfw_learn_stacks(&stacks)
- *	static const struct sfw_process process = {.known = &stacks};
+ *	static const struct sfw_process process = {.probe = 1};
  *	static void on_sample(int signal, siginfo_t *info, void *context) {
  *		struct sfw_frame frames[64];
  *		struct sfw_regs regs;
@@ -14,13 +13,13 @@
  *	}
  *
  * Files are found by _dl_find_object (glibc 2.35), or in a list that sfw_update_files makes. Their sections are in the
- * files, or in separate files (struct sfw_separates). Memory is read in stacks that the program sets, or that were
- * recorded (struct sfw_stacks), and on request elsewhere through the kernel. libsframe-backtrace.so uses all of this.
+ * files, or in separate files (struct sfw_separates). All memory may be read, also stacks of coroutines and pages that
+ * are not mapped: a probe asks the kernel about each page. libsframe-backtrace.so uses all of this.
  *
- * In handlers, at any time: sfw_process_walk, sfw_regs_of_context, sfw_regs_here, sfw_find_stack, sfw_keep_mapped,
- * sfw_find_file, sfw_separate_section. They take no lock, allocate no memory, keep errno, and make system calls only
- * for kernel_reads and in sfw_keep_mapped. The functions that set, learn, add, update or forget something are for code
- * outside handlers. Except for sfw_add_stack, two threads must not call them at once. They call mmap, never malloc.
+ * In handlers, at any time: sfw_process_walk, sfw_regs_of_context, sfw_regs_here, sfw_own_stack, sfw_probe,
+ * sfw_find_file, sfw_separate_section. They take no lock, allocate no memory and keep errno. Only probes make system
+ * calls (rt_sigprocmask, 0.2 microseconds). The functions that set, learn, add, update or forget something are for code
+ * outside handlers; two threads must not call them at once. They call mmap, never malloc.
  *
  * Licence: BSD 3-Clause, like the rest of the project.
  */
@@ -41,8 +40,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -57,7 +54,7 @@
 #error "SFrame does not support this machine"
 #endif
 
-enum { SFW_NUM_STACKS = 2, SFW_PT_GNU_SFRAME = 0x6474e554 };
+enum { SFW_NUM_STACKS = 3, SFW_PT_GNU_SFRAME = 0x6474e554 };
 
 /* A loaded file: its program headers, load bias, addresses and name. */
 struct sfw_file {
@@ -69,13 +66,13 @@ struct sfw_file {
 
 /* State of walks in this process. It belongs to one thread; signal handlers that interrupt each other may share it. */
 struct sfw_process {
-	/* Readable memory: the thread's stack (sfw_stack_of_thread), and its alternate signal stack. */
+	/* Memory that is read directly: mapped stacks. The last one is private to probes. */
 	struct sfw_range stacks[SFW_NUM_STACKS];
-	const struct sfw_stacks *known;        /* or NULL; other stacks that may be read */
+	const struct sfw_bounds *bounds;       /* or NULL; sets the first stack if the walk starts on the thread's own */
 	const struct sfw_files *files;         /* or NULL: _dl_find_object finds files */
 	const struct sfw_separates *separates; /* or NULL */
 	const struct sfw_cache *cache;         /* or NULL */
-	uint8_t kernel_reads;  /* read other memory with process_vm_readv, a system call for each word */
+	uint8_t probe;         /* read other memory, after a system call for each page: any stack, in handlers too */
 	uint8_t frame_pointer; /* if there is no row, try the frame pointer */
 	/* Private: the file of the last frame, and the result of the search for its section. */
 	struct sfw_file file;
@@ -505,7 +502,7 @@ static inline int sfw_listed_file(const struct sfw_files *files, uint64_t addres
 /* sfw_find_file finds the loaded file that contains an address, in a list of files or, if that is NULL, by
  * _dl_find_object, and returns whether there is one. The latter omits the vDSO. AT_PHDR gives the address of the
  * program's headers; those of other files are in the first page, except in a few libraries, which are walked as if they
- * had no section. Not inlined, like sfw_kernel_read: alternate stacks are small. */
+ * had no section. Not inlined: alternate stacks are small. */
 __attribute__((noinline, unused)) static int sfw_find_file(
 	const struct sfw_files *files, uint64_t address, struct sfw_file *f) {
 	f->h = NULL;
@@ -552,38 +549,22 @@ static inline enum sfw_how sfw_process_section(void *context, uint64_t pc, struc
 	return p->how;
 }
 
-/*
- * Stacks. Two adjacent words in glibc's thread descriptor, struct pthread, are the address and the size of the thread's
- * stack. glibc does not document their offset, but in the main thread they are 0 and __libc_stack_end. Other stacks, of
- * coroutines, or of threads with other C libraries, are recorded by sfw_add_stack. One of up to 2^k bytes overlaps at
- * most two aligned blocks of 2^k bytes, and is found in a hash table by its blocks. Freed stacks remain until a new one
- * overlaps them: see sfw_find_stack. The table may be read at any time; a full one is replaced by a larger one.
- */
-struct sfw_stack_table {
-	uint64_t num, used; /* num is a power of two */
-	struct sfw_range *slots; /* unused: low is 0; free again: high is 0 */
-};
-struct sfw_stacks { /* initially zero */
+/* How to find the stack of the calling thread without locks and system calls. Three adjacent words in glibc's thread
+ * descriptor, struct pthread, are the address and the size of the stack, and the size of its guard. glibc does not
+ * document their offset, but in the main thread the first two are 0 and __libc_stack_end. */
+struct sfw_bounds { /* initially zero */
 	struct sfw_range main_stack;
 	size_t descriptor_at; /* of the words in struct pthread, or 0 */
-	struct sfw_stack_table *table;
-	uint64_t sizes; /* bit k is set if a stack has blocks of 2^k bytes */
-	/* The lock for changes of the table is held by a thread, or is 0. sfw_learn_stacks puts it on a page that is zero
-	 * after fork, when its owner is gone. */
-	uint64_t own_lock, *lock;
 };
 
 static inline uint64_t sfw_descriptor_word(size_t i) { return sfw_load((uint64_t)(uintptr_t)pthread_self() + 8 * i); }
 
-/* sfw_learn_stacks finds the main thread's stack, and the words in struct pthread. Call it in the main thread. Nothing
+/* sfw_learn_bounds finds the main thread's stack, and the words in struct pthread. Call it in the main thread. Nothing
  * else is mapped between the start of that stack and its size limit. */
-static inline void sfw_learn_stacks(struct sfw_stacks *s) {
-	const uint64_t most = 128 << 20;
-	struct rlimit limit;
+static inline void sfw_learn_bounds(struct sfw_bounds *b) {
+	const uint64_t most = 128 << 20, page = sfw_auxval(AT_PAGESZ);
 	const char *last = (const char *)sfw_auxval(AT_EXECFN);
-	void *own = mmap(NULL, sizeof *s->lock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (own != MAP_FAILED && madvise(own, sizeof *s->lock, MADV_WIPEONFORK) == 0)
-		s->lock = (uint64_t *)own;
+	struct rlimit limit;
 	if (getpid() != syscall(SYS_gettid))
 		return;
 #ifdef __GLIBC__
@@ -591,231 +572,61 @@ static inline void sfw_learn_stacks(struct sfw_stacks *s) {
 	extern void *__libc_stack_end;
 	for (size_t i = 1; i < SIZE / 8; i++)
 		if (sfw_descriptor_word(i) == (uint64_t)(uintptr_t)__libc_stack_end && sfw_descriptor_word(i - 1) == 0)
-			s->descriptor_at = i - 1;
+			b->descriptor_at = i - 1;
 #endif
 	if (last == NULL || getrlimit(RLIMIT_STACK, &limit) != 0)
 		return;
-	const uint64_t page = sfw_auxval(AT_PAGESZ), size = limit.rlim_cur < most ? limit.rlim_cur : most;
-	s->main_stack.high = (uint64_t)(uintptr_t)last + strlen(last) + 1;
-	s->main_stack.low = ((s->main_stack.high + page - 1) & ~(page - 1)) - (size & ~(page - 1));
+	b->main_stack.high = (uint64_t)(uintptr_t)last + strlen(last) + 1;
+	b->main_stack.low = ((b->main_stack.high + page - 1) & ~(page - 1)) -
+		((limit.rlim_cur < most ? limit.rlim_cur : most) & ~(page - 1));
 }
 
-/* sfw_own_stack returns the stack of the calling thread, or an empty range in the main thread. */
-static inline struct sfw_range sfw_own_stack(const struct sfw_stacks *s) {
-	struct sfw_range stack = {0, 0};
-	if (s->descriptor_at == 0)
-		return stack;
-	uint64_t low = sfw_descriptor_word(s->descriptor_at), size = sfw_descriptor_word(s->descriptor_at + 1),
-		guard = sfw_descriptor_word(s->descriptor_at + 2);
-	if (low != 0 && guard <= size) {
-		stack.low = low + guard;
-		stack.high = low + size;
+/* sfw_own_stack finds the calling thread's stack, from sp up, and returns whether sp is in it. All of it is mapped, or
+ * may be. */
+static inline int sfw_own_stack(const struct sfw_bounds *b, uint64_t sp, struct sfw_range *stack) {
+	struct sfw_range own = b->main_stack;
+	const uint64_t low = b->descriptor_at != 0 ? sfw_descriptor_word(b->descriptor_at) : 0;
+	if (low != 0) {
+		own.low = low + sfw_descriptor_word(b->descriptor_at + 2); /* the guard */
+		own.high = low + sfw_descriptor_word(b->descriptor_at + 1);
 	}
-	return stack;
-}
-
-/* Sanitizers call sigaltstack before their runtime is ready for instrumented code. */
-__attribute__((no_sanitize("thread"))) static inline void sfw_set_range(
-	struct sfw_range *r, uint64_t low, uint64_t high) {
-	__atomic_store_n(&r->high, 0, __ATOMIC_SEQ_CST); /* concurrent readers find no stack */
-	__atomic_store_n(&r->low, low, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&r->high, high, __ATOMIC_SEQ_CST);
-}
-
-/* sfw_lock_stacks returns whether it could: a handler may have left sfw_add_stack for another context of this
- * thread. */
-static inline int sfw_lock_stacks(uint64_t *lock) {
-	const uint64_t self = (uint64_t)(uintptr_t)pthread_self();
-	const struct timespec pause = {0, 20000};
-	const int before = errno;
-	uint64_t owner = 0;
-	while (!__atomic_compare_exchange_n(lock, &owner, self, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED) && owner != self) {
-		syscall(SYS_nanosleep, &pause, NULL);
-		owner = 0;
-	}
-	errno = before;
-	return owner == 0;
-}
-
-static inline unsigned sfw_block_size(const struct sfw_range *r) {
-	const unsigned min = 12;
-	uint64_t size = r->high - r->low;
-	return size <= 1U << min ? min : 64 - (unsigned)__builtin_clzll(size - 1);
-}
-
-/* sfw_slot_of returns the i-th slot for a block. */
-static inline struct sfw_range *sfw_slot_of(const struct sfw_stack_table *t, uint64_t block, uint64_t i) {
-	return &t->slots[((block * 0x9e3779b97f4a7c15U >> 32) + i) & (t->num - 1)];
-}
-
-/* sfw_put_stack stores a stack under each of its blocks. */
-static inline void sfw_put_stack(struct sfw_stack_table *t, const struct sfw_range *r) {
-	for (uint64_t k = sfw_block_size(r), block = r->low >> k; block <= (r->high - 1) >> k; block++) {
-		uint64_t i = 0;
-		while (sfw_slot_of(t, block, i)->high != 0)
-			i++;
-		t->used += sfw_slot_of(t, block, i)->low == 0;
-		sfw_set_range(sfw_slot_of(t, block, i), r->low, r->high);
-	}
-}
-
-/* sfw_has_stack returns whether a table contains a stack. */
-static inline int sfw_has_stack(const struct sfw_stack_table *t, const struct sfw_range *r) {
-	const struct sfw_range *slot;
-	for (uint64_t i = 0; (slot = sfw_slot_of(t, r->low >> sfw_block_size(r), i))->low != 0; i++)
-		if (slot->low == r->low && slot->high == r->high)
-			return 1;
-	return 0;
-}
-
-/* sfw_drop_stacks removes the stacks that overlap a new one. They may also have a block before it or after it. */
-static inline void sfw_drop_stacks(const struct sfw_stacks *s, const struct sfw_range *r) {
-	for (uint64_t left = s->sizes; left != 0; left &= left - 1)
-		for (uint64_t k = (uint64_t)__builtin_ctzll(left), b = (r->low >> k) - (r->low >> k != 0);
-			b <= ((r->high - 1) >> k) + 1; b++)
-			for (uint64_t i = 0; sfw_slot_of(s->table, b, i)->low != 0; i++) {
-				struct sfw_range *old = sfw_slot_of(s->table, b, i);
-				if (old->low < r->high && old->high > r->low)
-					sfw_set_range(old, old->low, 0);
-			}
-}
-
-/* sfw_grow_stacks replaces the table with a larger one, and returns whether it could. */
-static inline int sfw_grow_stacks(struct sfw_stacks *s) {
-	const uint64_t first = 1024, num = s->table != NULL ? 2 * s->table->num : first;
-	void *b = mmap(NULL, sizeof *s->table + num * sizeof *s->table->slots, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (b == MAP_FAILED)
+	if (sp < own.low || sp >= own.high)
 		return 0;
-	struct sfw_stack_table *t = (struct sfw_stack_table *)b, *old = s->table;
-	t->num = num;
-	t->slots = (struct sfw_range *)(t + 1);
-	for (uint64_t i = 0; old != NULL && i < old->num; i++)
-		if (old->slots[i].high != 0 && !sfw_has_stack(t, &old->slots[i]))
-			sfw_put_stack(t, &old->slots[i]);
-	__atomic_store_n(&s->table, t, __ATOMIC_RELEASE);
+	stack->low = sp;
+	stack->high = own.high;
 	return 1;
 }
 
-/* sfw_add_stack records a stack, for example of a coroutine, and removes those that overlap it. It returns 0 if there
- * is not enough memory. Several threads may call it at once. */
-static inline int sfw_add_stack(struct sfw_stacks *s, uint64_t low, uint64_t size) {
-	const struct sfw_range r = {low, low + size};
-	uint64_t *lock = s->lock != NULL ? s->lock : &s->own_lock;
-	int added = 0;
-	if (r.low == 0 || r.high <= r.low || !sfw_lock_stacks(lock))
-		return 0;
-	if (s->table != NULL && sfw_has_stack(s->table, &r)) {
-		added = 1;
-	} else {
-		if (s->table != NULL)
-			sfw_drop_stacks(s, &r);
-		if ((s->table != NULL && 2 * (s->table->used + 2) <= s->table->num) || sfw_grow_stacks(s)) {
-			sfw_put_stack(s->table, &r);
-			__atomic_fetch_or(&s->sizes, (uint64_t)1 << sfw_block_size(&r), __ATOMIC_RELEASE);
-			added = 1;
-		}
-	}
-	__atomic_store_n(lock, 0, __ATOMIC_RELEASE);
-	return added;
-}
-
-/* sfw_in_range returns whether sp is in a stack, or up to a number of bytes below it, as after a stack overflow. It
- * sets *stack to the part of the stack from sp up. */
-static inline int sfw_in_range(const struct sfw_range *r, uint64_t sp, uint64_t below, struct sfw_range *stack) {
-	uint64_t high = __atomic_load_n(&r->high, __ATOMIC_SEQ_CST), low = __atomic_load_n(&r->low, __ATOMIC_SEQ_CST);
-	if (sp >= high || sp + below < low || __atomic_load_n(&r->high, __ATOMIC_SEQ_CST) != high)
-		return 0;
-	stack->low = sp > low ? sp : low;
-	stack->high = high;
-	return 1;
-}
-
-/* sfw_added_stack finds the recorded stack that contains sp, or else the nearest one above it. */
-static inline int sfw_added_stack(
-	const struct sfw_stacks *s, uint64_t sp, uint64_t below, struct sfw_range *stack) {
-	struct sfw_range found = {UINT64_MAX, 0}, next;
-	for (uint64_t left = __atomic_load_n(&s->sizes, __ATOMIC_ACQUIRE); left != 0; left &= left - 1) {
-		const struct sfw_stack_table *t = __atomic_load_n(&s->table, __ATOMIC_ACQUIRE);
-		const struct sfw_range *slot;
-		const uint64_t k = (uint64_t)__builtin_ctzll(left);
-		for (uint64_t block = sp >> k; block <= (sp + below) >> k && block <= found.low >> k; block++)
-			for (uint64_t i = 0; __atomic_load_n(&(slot = sfw_slot_of(t, block, i))->low, __ATOMIC_RELAXED) != 0; i++)
-				if (sfw_in_range(slot, sp, below, &next) && next.low < found.low)
-					found = next;
-	}
-	if (found.high != 0)
-		*stack = found;
-	return found.high != 0;
-}
-
-/* sfw_is_mapped asks the kernel, which reads 8 bytes of a page before it rejects the first argument. */
-static inline int sfw_is_mapped(uint64_t page) {
-	return syscall(SYS_rt_sigprocmask, -1, page, NULL, 8) < 0 && errno == EINVAL;
-}
-
-/* sfw_keep_mapped reduces a stack to its first mapped part, and returns whether there is one near its low end. */
-static inline int sfw_keep_mapped(struct sfw_range *stack) {
-	enum { PAGE = 4096, MOST = 16 };
-	int before = errno;
-	uint64_t page = stack->low & ~(uint64_t)(PAGE - 1), last = page + MOST * PAGE;
-	while (page < last && page < stack->high && !sfw_is_mapped(page))
-		page += PAGE;
-	stack->low = page > stack->low ? page : stack->low;
-	while (page < stack->high && sfw_is_mapped(page))
-		page += PAGE;
-	stack->high = page < stack->high ? page : stack->high;
+/* sfw_probe returns whether 8 bytes are mapped, and adds their page to a range. The kernel reads the bytes before it
+ * rejects the first argument. */
+static inline int sfw_probe(struct sfw_range *mapped, uint64_t address) {
+	enum { PAGE = 4096 };
+	const uint64_t page = address & ~(uint64_t)(PAGE - 1);
+	const int before = errno; /* which is the interrupted code's */
+	const int is_mapped = syscall(SYS_rt_sigprocmask, -1, address, NULL, 8) < 0 && errno == EINVAL;
 	errno = before;
-	return stack->low < stack->high;
-}
-
-/* sfw_find_stack finds the used part, from sp up, of the stack that contains sp, and returns whether it could. After a
- * signal, sp may have any value. It may be below the stack: in a guard page, or beyond it by the size of a frame. It
- * may be in a recorded stack, or in the thread's alternate stack (or NULL), that was unmapped, so these make a system
- * call for each page. */
-static inline int sfw_find_stack(const struct sfw_stacks *s, uint64_t sp, int signal,
-	const struct sfw_range *alternate, struct sfw_range *stack) {
-	enum { BELOW = 1 << 24 };
-	const struct sfw_range thread = sfw_own_stack(s);
-	struct sfw_range other;
-	if (sfw_in_range(&thread, sp, 0, stack) || sfw_in_range(&s->main_stack, sp, 0, stack))
-		return 1;
-	if ((alternate != NULL && sfw_in_range(alternate, sp, 0, stack)) || sfw_added_stack(s, sp, 0, stack))
-		return !signal || sfw_keep_mapped(stack);
-	if (!signal)
-		return 0;
-	int own = sfw_in_range(&thread, sp, BELOW, stack) || sfw_in_range(&s->main_stack, sp, BELOW, stack);
-	if (!sfw_added_stack(s, sp, BELOW, &other) || (own && stack->low < other.low) || !sfw_keep_mapped(&other))
-		return own;
-	*stack = other;
-	return 1;
-}
-
-/* sfw_kernel_read reads through the kernel, which checks the address. */
-__attribute__((noinline, unused)) static int sfw_kernel_read(uint64_t address, unsigned char bytes[8]) {
-	int before = errno; /* which is the interrupted code's */
-	struct iovec to = {bytes, 8}, from = {(void *)(uintptr_t)address, 8};
-	ssize_t n = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
-	errno = before;
-	return n == 8;
+	if (is_mapped && page != mapped->high)
+		mapped->low = page;
+	if (is_mapped)
+		mapped->high = page + PAGE;
+	return is_mapped;
 }
 
 static inline int sfw_process_read(
 	void *context, uint64_t address, unsigned char bytes[8]) {
-	const struct sfw_process *p = (const struct sfw_process *)context;
+	struct sfw_process *p = (struct sfw_process *)context;
 	const struct sfw_range *stack = sfw_stack_of(p->stacks, SFW_NUM_STACKS, address);
-	/* Read stacks, and code of the last frame's file, directly: both are mapped readable. */
-	if ((stack != NULL && address <= stack->high - 8) ||
-		sfw_loaded(&p->file, address - p->file.bias, 8, PF_R | PF_X, PF_R | PF_X)) {
-		((sfw_u64 *)(void *)bytes)->v = sfw_load(address);
-		return 1;
-	}
-	return p->kernel_reads && sfw_kernel_read(address, bytes);
+	/* Stacks, and code of the last frame's file, are mapped readable. */
+	if ((stack == NULL || address > stack->high - 8) &&
+		!sfw_loaded(&p->file, address - p->file.bias, 8, PF_R | PF_X, PF_R | PF_X) &&
+		(!p->probe || !sfw_probe(&p->stacks[SFW_NUM_STACKS - 1], address)))
+		return 0;
+	((sfw_u64 *)(void *)bytes)->v = sfw_load(address);
+	return 1;
 }
 
 /* sfw_process_walk is sfw_walk in this process. Signal handlers may call it. Get the registers from
- * sfw_regs_of_context or sfw_regs_here. If memory cannot be read, the walk goes on in the known stack that the stack
- * pointer points into, or else in that of the frame pointer. */
+ * sfw_regs_of_context or sfw_regs_here. */
 static inline size_t sfw_process_walk(
 	const struct sfw_process *p, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
 	struct sfw_process walk = *p;
@@ -823,30 +634,11 @@ static inline size_t sfw_process_walk(
 		sfw_process_read, sfw_process_section, &walk, 0, p->cache, SFW_HOST_ABI, p->frame_pointer, SFW_NUM_STACKS,
 		walk.stacks,
 	};
-	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
-	struct sfw_range stack;
-	uint64_t at = 0;
-	size_t n = 0, most = 0;
-	unsigned tries = 0;
-	int moved;
+	uint64_t sp;
 	walk.file.begin = walk.file.end = walk.file.num = 0;
-	if (p->known != NULL && sfw_get(regs, a->sp, &at) && sfw_find_stack(p->known, at, 1, NULL, &stack))
-		walk.stacks[0] = stack;
-	do {
-		n += sfw_walk(&space, regs, frames + n, max - n, end);
-		if (n > most)
-			tries = 0;
-		most = n;
-		moved = 0;
-		while (p->known != NULL && *end == SFW_BAD_MEMORY && tries < 2 && !moved)
-			moved = sfw_get(regs, tries++ == 0 ? a->sp : a->fp, &at) && sfw_find_stack(p->known, at, 1, NULL, &stack);
-		if (moved) {
-			walk.stacks[1] = walk.stacks[0];
-			walk.stacks[0] = stack;
-			n--; /* the walk starts again at the last frame */
-		}
-	} while (moved);
-	return n;
+	if (p->bounds != NULL && sfw_get(regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp))
+		sfw_own_stack(p->bounds, sp, &walk.stacks[0]);
+	return sfw_walk(&space, regs, frames, max, end);
 }
 
 /* sfw_regs_of_caller sets the registers to those of a function's caller. */
@@ -867,8 +659,10 @@ static inline void sfw_regs_of_context(struct sfw_regs *regs, const void *contex
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
 	const sfw_u64 *words = (const sfw_u64 *)context;
 	sfw_regs_of_caller(regs, words[a->saved_pc].v, 0, 0);
-	int no_code = sfw_no_code(a, regs->pc, words[a->fault].v, words[a->fault + 1].v);
-	regs->interrupted = no_code ? SFW_NO_CODE : 1;
+	uint64_t fault[4];
+	for (unsigned i = 0; i < 4; i++)
+		fault[i] = words[a->fault + i].v;
+	regs->interrupted = sfw_no_code(a, regs->pc, fault) ? SFW_NO_CODE : 1;
 	for (unsigned i = 0; i < a->num_saved; i++)
 		sfw_set(regs, i, words[a->saved[i]].v);
 }

@@ -162,7 +162,7 @@ struct sfw_abi {
 	 * code: its distance from the handler's CFA, and where pc and the registers are in it, in 8-byte words. */
 	uint8_t code_size, code[9];
 	uint8_t context, saved_pc, num_saved;
-	uint8_t fault; /* where it describes the last fault, or 0; amd64: error code and trap, aarch64: the address */
+	uint8_t fault; /* where it describes the last fault, or 0: see sfw_no_code */
 	uint8_t saved[SFW_NUM_REGS];
 };
 
@@ -707,27 +707,32 @@ static inline enum sfw_how sfw_step_fp(unsigned abi, struct sfw_regs *regs, cons
 	return SFW_FRAME_POINTER;
 }
 
-/* sfw_no_code returns whether the saved state of a fault says that pc is not executable. */
-static inline int sfw_no_code(const struct sfw_abi *a, uint64_t pc, uint64_t fault, uint64_t next) {
+/* sfw_no_code returns whether the saved state of the thread's last fault says that pc is not executable. On amd64, its
+ * words are the error code, the trap, a signal mask and the address; on aarch64, the first one is the address. */
+static inline int sfw_no_code(const struct sfw_abi *a, uint64_t pc, const uint64_t fault[4]) {
 	enum { PAGE_FAULT = 14, FETCH = 16 };
-	return a->fault != 0 && (a->lr == SFW_NUM_REGS ? next == PAGE_FAULT && (fault & FETCH) != 0 : fault == pc);
+	if (a->lr == SFW_NUM_REGS)
+		return fault[1] == PAGE_FAULT && (fault[0] & FETCH) != 0 && fault[3] == pc;
+	return a->fault != 0 && fault[0] == pc;
 }
 
 /* sfw_saved reads the registers from the ucontext at an address, and returns whether it could. After a failure, the
  * registers are unchanged: all words are read before the first is assigned. */
 static inline int sfw_saved(
 	const struct sfw_abi *a, uint64_t context, struct sfw_regs *regs, const struct sfw_space *m) {
-	uint64_t pc, value, fault, next;
-	if (!sfw_read(m, a, context + 8U * a->saved_pc, &pc) || !sfw_read(m, a, context + 8U * a->fault, &fault) ||
-		!sfw_read(m, a, context + 8U * a->fault + 8, &next))
+	uint64_t pc, value, fault[4];
+	if (!sfw_read(m, a, context + 8U * a->saved_pc, &pc))
 		return 0;
+	for (unsigned i = 0; i < 4; i++)
+		if (!sfw_read(m, a, context + 8U * (a->fault + i), &fault[i]))
+			return 0;
 	for (unsigned i = 0; i < a->num_saved; i++)
 		if (!sfw_read(m, a, context + 8U * a->saved[i], &value))
 			return 0;
 	regs->pc = pc;
 	regs->floor = 0; /* the interrupted code may have another stack */
 	regs->valid = 0;
-	regs->interrupted = sfw_no_code(a, pc, fault, next) ? SFW_NO_CODE : 1;
+	regs->interrupted = sfw_no_code(a, pc, fault) ? SFW_NO_CODE : 1;
 	regs->how = SFW_SIGNAL;
 	for (unsigned i = 0; i < a->num_saved; i++)
 		if (sfw_read(m, a, context + 8U * a->saved[i], &value))
@@ -796,7 +801,8 @@ enum {
 	SFW_KEPT_ROW = 1,           /* CFA at an offset from SP; RA, and FP if it is saved, from the CFA */
 	SFW_KEPT_OUTERMOST = 2, /* no caller */
 	SFW_KEPT_NO_ROW = 128,  /* no row; for return addresses */
-	SFW_KEPT_NO_SECTION = 256, /* for return addresses; stored only by libsframe-backtrace */
+	SFW_KEPT_NO_SECTION = 256, /* for return addresses; stored only by libsframe-backtrace, like the next one */
+	SFW_KEPT_LAST = 512,       /* neither a row nor CFI */
 	SFW_KEPT_CFA_OF_FP = 4,
 	SFW_KEPT_CFA_DEREF = 8, /* the CFA is loaded from there: functions that realign their stack */
 	SFW_KEPT_FP = 16,       /* FP is saved */
@@ -1016,8 +1022,23 @@ static inline enum sfw_how sfw_step(
 	return sfw_step_fp(abi, regs, m) == SFW_FRAME_POINTER ? SFW_FRAME_POINTER : how;
 }
 
-/* sfw_return steps from a pc that is not executable to its caller, if the caller is in a file with a section. The
- * return address is on the stack, or in the ABI's return address register. The walk records no frame for that pc. */
+/* sfw_follows_call returns whether the instruction before an address may be a call. Only amd64 code is read: elsewhere,
+ * the register for return addresses is rarely used for anything else. */
+static inline int sfw_follows_call(const struct sfw_space *m, const struct sfw_abi *a, uint64_t ra) {
+	enum { CALL = 0xe8, INDIRECT = 0xff, REG = 7 << 3, OF_CALL = 2 << 3 };
+	unsigned char b[8];
+	if (a->lr != SFW_NUM_REGS)
+		return 1;
+	if (!m->read(m->context, ra - 8, b))
+		return 0;
+	int follows = b[3] == CALL;
+	for (unsigned i = 1; i <= 6; i++)
+		follows |= b[i] == INDIRECT && (b[i + 1] & REG) == OF_CALL;
+	return follows;
+}
+
+/* sfw_return steps from a pc that is not executable to its caller, if a row describes the caller. The return address
+ * is on the stack, or in the ABI's return address register. The walk records no frame for that pc. */
 static inline void sfw_return(const struct sfw_space *m, struct sfw_regs *regs, struct sfw_section *s) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
 	struct sfw_row row;
@@ -1028,7 +1049,8 @@ static inline void sfw_return(const struct sfw_space *m, struct sfw_regs *regs, 
 		return;
 	if (a->lr == SFW_NUM_REGS ? !sfw_read(m, a, sp, &ra) : !sfw_get(regs, a->lr, &ra))
 		return;
-	if (m->section(m->context, ra - 1, s) != SFW_OK)
+	if (m->section(m->context, ra - 1, s) != SFW_OK || sfw_find(s, ra - 1, &row) != SFW_OK || row.outermost ||
+		!sfw_follows_call(m, a, ra))
 		return;
 	if (a->lr == SFW_NUM_REGS)
 		sfw_set(regs, a->sp, sp + 8);

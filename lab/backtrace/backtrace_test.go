@@ -36,7 +36,7 @@ const (
 	// The Makefile's flags for the library.
 	flags  = " -std=gnu11 -O2 -fPIC -fvisibility=hidden"
 	shared = flags + " -shared -Wl,-z,now,-z,nodelete,-z,initfirst"
-	code   = " backtrace.c libunwind.c files.c stacks.c"
+	code   = " backtrace.c libunwind.c files.c"
 )
 
 // sources returns all files that the tests compile.

@@ -22,10 +22,7 @@ static size_t num_samples;
 static pid_t sampled;
 static struct sfw_files files;
 static struct sfw_separates separates;
-static struct sfw_stacks stacks;
-/* musl does not tell where stacks of threads are, so the kernel reads them. */
-static const struct sfw_process process = {
-	.known = &stacks, .files = &files, .separates = &separates, .kernel_reads = 1};
+static const struct sfw_process process = {.files = &files, .separates = &separates, .probe = 1};
 
 static void on_sample(int signal, siginfo_t *info, void *context) {
 	struct sfw_regs regs;
@@ -41,7 +38,6 @@ __attribute__((constructor)) static void start(void) {
 	const struct sigaction action = {.sa_sigaction = on_sample, .sa_flags = SA_SIGINFO | SA_RESTART};
 	const struct itimerval often = {{0, 10000}, {0, 10000}};
 	sfw_set_directories(&separates, getenv("SFRAME_PATH"));
-	sfw_learn_stacks(&stacks);
 	if (!sfw_update_files(&files, &separates))
 		return;
 	sampled = getpid();

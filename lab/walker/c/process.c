@@ -24,7 +24,7 @@ static struct sfw_process process; /* keeps the stacks */
 static char other[1 << 16];        /* the alternate stack */
 static const char *place;
 static sigjmp_buf after;
-static int kernel_reads; /* an emulator may not have process_vm_readv */
+static struct sfw_bounds bounds;
 
 struct chain {
 	size_t n;
@@ -44,15 +44,16 @@ static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *chain) {
 enum { FEW = 2, MANY = 1024 };
 static struct sfw_cache_slot few_slots[FEW], many_slots[MANY];
 static struct sfw_cache few = {few_slots, FEW, 0}, many = {many_slots, MANY, 0};
-enum way { PLAIN, FEW_SLOTS, MANY_SLOTS, KERNEL };
+enum way { PLAIN, FEW_SLOTS, MANY_SLOTS, PROBES, BOUNDS };
 static size_t walk(
 	enum way way, size_t chunk, const struct sfw_regs *from, struct sfw_frame *frames, enum sfw_how *end) {
 	struct sfw_regs regs = *from;
 	struct sfw_process p;
 	memset(&p, 0, sizeof p);
-	if (way == KERNEL)
-		p.kernel_reads = 1;
-	else
+	p.probe = way >= PROBES;
+	if (way == BOUNDS)
+		p.bounds = &bounds;
+	if (!p.probe)
 		memcpy(p.stacks, process.stacks, sizeof p.stacks);
 	p.cache = way == FEW_SLOTS ? &few : way == MANY_SLOTS ? &many : NULL;
 	size_t n = 0;
@@ -68,7 +69,7 @@ static void report(const struct sfw_regs *regs) {
 	enum sfw_how end, other_end;
 	size_t n = walk(PLAIN, MAX, regs, frames, &end), from = 0;
 	static const size_t chunks[] = {MAX, 1, 2, 7};
-	for (enum way way = PLAIN; way <= (kernel_reads ? KERNEL : MANY_SLOTS); way++)
+	for (enum way way = PLAIN; way <= BOUNDS; way++)
 		for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
 			if (walk(way, chunks[i], regs, again, &other_end) != n || other_end != end ||
 				memcmp(frames, again, n * sizeof *frames) != 0)
@@ -179,12 +180,32 @@ __attribute__((noinline)) static int here(void) {
 	return (int)n;
 }
 
-/* can_read returns whether the walker can read memory outside known stacks, and reads the correct value there. */
-static int can_read(struct sfw_process *p, uint64_t value) {
-	static volatile uint64_t known;
+/* can_read returns whether the walker can read a word, and if so, expects the right value. */
+static int can_read(struct sfw_process *p, const char *at) {
 	uint64_t found = 0;
-	known = value;
-	return sfw_process_read(p, (uint64_t)(uintptr_t)&known, (unsigned char *)&found) && found == known;
+	errno = ERANGE;
+	int done = sfw_process_read(p, (uint64_t)(uintptr_t)at, (unsigned char *)&found);
+	if ((done && memcmp(at, &found, sizeof found) != 0) || errno != ERANGE)
+		printf("read %llx, errno %d\n", (unsigned long long)found, errno);
+	return done;
+}
+
+/* read_pages reads in the three pages of a mapping, of which only the second one is readable. */
+static void read_pages(void) {
+	enum { PAGE = 1 << 16 };
+	static const int offsets[] = {PAGE - 8, PAGE - 4, PAGE, PAGE + 4092, 2 * PAGE - 8, 2 * PAGE - 4, 2 * PAGE};
+	struct sfw_process p;
+	char *b = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memset(&p, 0, sizeof p);
+	memset(b, 42, 3 * PAGE);
+	munmap(b, PAGE);
+	mprotect(b + 2 * PAGE, PAGE, PROT_NONE);
+	for (p.probe = 0; p.probe <= 1; p.probe++) {
+		printf("probe %d:", p.probe);
+		for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
+			printf(" %d", can_read(&p, b + offsets[i]));
+		printf("\n");
+	}
 }
 
 /* Walks that share a cache with signal handlers, which interrupt them anywhere. */
@@ -242,16 +263,8 @@ int main(void) {
 	a.sa_flags |= SA_SIGINFO;
 	a.sa_sigaction = nested_info;
 	sigaction(SIGHUP, &a, NULL);
-	struct sfw_process p;
-	memset(&p, 0, sizeof p);
-	p.kernel_reads = 1;
-	kernel_reads = can_read(&p, 42);
-	pid_t child = fork();
-	if (child == 0)
-		_exit(can_read(&p, 43) == kernel_reads ? 0 : 1);
-	int status = 1;
-	waitpid(child, &status, 0);
-	printf("kernel reads %d, after fork %s\n", kernel_reads, status == 0 ? "the same" : "another process");
+	sfw_learn_bounds(&bounds);
+	read_pages();
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	volatile int sum = 0;
 	place = "leaf";

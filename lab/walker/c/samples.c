@@ -33,7 +33,7 @@ static void on_sample(int sig, siginfo_t *info, void *context) {
 	int before = errno;
 	(void)sig, (void)info;
 	ucontext_t *u = context;
-	static struct sfw_process process = {.kernel_reads = 1};
+	static const struct sfw_process process = {.probe = 1};
 	struct sfw_frame frames[FRAMES];
 	struct sfw_regs regs;
 	enum sfw_how end;
@@ -65,10 +65,11 @@ static void on_sample(int sig, siginfo_t *info, void *context) {
 	}
 	if (in_start(ip))
 		__atomic_fetch_add(&reached[1], 1, __ATOMIC_RELAXED);
+	struct sfw_process memory = process;
 	uint64_t fp = u->uc_mcontext.gregs[REG_RBP], record[2];
 	last = pc;
-	for (int i = 0; i < FRAMES && !in_start(last) && sfw_kernel_read(fp, (void *)&record[0]) &&
-			sfw_kernel_read(fp + 8, (void *)&record[1]) && record[0] != fp; i++) {
+	for (int i = 0; i < FRAMES && !in_start(last) && sfw_process_read(&memory, fp, (void *)&record[0]) &&
+			sfw_process_read(&memory, fp + 8, (void *)&record[1]) && record[0] != fp; i++) {
 		last = record[1];
 		fp = record[0];
 	}
