@@ -83,7 +83,7 @@ static struct site *find_site(uint64_t pc) {
 		struct sfw_file file;
 		struct sfw_section section;
 		void *bases[3];
-		int found = sfw_find_file(pc, &file) && sfw_open_loaded(&section, &file) == SFW_OK &&
+		int found = sfw_find_file(NULL, pc, &file) && sfw_open_loaded(&section, &file) == SFW_OK &&
 			sfw_find(&section, pc, &s->row) == SFW_OK;
 		s->is = _Unwind_Find_FDE((void *)pc, bases) != NULL ? HAS_CFI : found ? INFERRED : NO_ROW;
 	}
@@ -98,13 +98,9 @@ static int is_call(const unsigned char *p) {
 
 /* follows_call returns whether a word of the stack may be a return address, because a call precedes it. */
 static int follows_call(uint64_t ra) {
-	unsigned char before[8];
-	if (!sfw_kernel_read(ra - sizeof before, before))
-		return 0;
-	int found = before[3] == 0xe8;
-	for (int n = 2; n <= 7; n++)
-		found |= before[8 - n] == 0xff && (before[9 - n] & 0x38) == 0x10;
-	return found;
+	struct sfw_process process = {.probe = 1};
+	const struct sfw_space memory = {.read = sfw_process_read, .context = &process};
+	return sfw_follows_call(&memory, sfw_abi_of(SFW_AMD64), ra);
 }
 
 /* read_stack does not read above the return address, because only wrong rows point there. */
@@ -283,7 +279,7 @@ static __attribute__((destructor)) void end(void) {
 		uint64_t by_sp = 0, by_fp = 0, others = 0, wrong = 0, no_row = 0, instructions = 0;
 		for (struct site *s = sites; s < sites + SITES; s++) {
 			struct sfw_file of;
-			if (s->is <= HAS_CFI || !sfw_find_file(s->pc, &of) || of.bias != files[f].bias)
+			if (s->is <= HAS_CFI || !sfw_find_file(NULL, s->pc, &of) || of.bias != files[f].bias)
 				continue;
 			if (s->wrong > 0)
 				fprintf(out, "wrong: %#lx of %s in %lu of %lu steps\n", s->pc - of.bias, of.name, s->wrong, s->steps);

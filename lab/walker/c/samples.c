@@ -110,7 +110,7 @@ static __attribute__((destructor)) void stop(void) {
 		reached[2]);
 	for (uint64_t i = 0; i < num_fails && i < FAILS; i++) {
 		struct sfw_file file;
-		sfw_find_file(fails[i].last, &file);
+		sfw_find_file(NULL, fails[i].last, &file);
 		fprintf(out, "  how %d frames %d %s+%#lx\n", fails[i].how, fails[i].n, file.name, fails[i].last - file.bias);
 	}
 }
