@@ -22,10 +22,11 @@
  * Where a trace has reached code that a signal interrupted, it makes a system call (rt_sigprocmask) for each page that
  * it reads outside the thread's own stack, because registers may hold any value.
  *
- * "At a frame without a section" excludes code that a signal interrupted, and code outside mapped files that was not
- * registered with libgcc (__register_frame): there, a trace ends. A handler may leave a trace by longjmp. No function
- * changes errno, is a cancellation point, or calls malloc, except that dlclose behaves like libc's. If the constructor has not run yet (in a call from another file's constructor), the first call prepares the
- * library with dlsym, which takes locks and may allocate.
+ * "At a frame without a section" excludes code that a signal interrupted, and code without CFI: there, a trace ends;
+ * those of libunwind's functions end only at the former. A handler may leave a trace by longjmp. No function changes
+ * errno, is a cancellation point, or calls malloc, except that dlclose behaves like libc's. If the constructor has not
+ * run yet (in a call from another file's constructor), the first call prepares the library with dlsym, which takes locks
+ * and may allocate.
  *
  * Licence: BSD 3-Clause, like the rest of the project.
  */
@@ -107,9 +108,9 @@ static void find_loads(void) {
 }
 #endif
 
-/* The memory that a walk reads: this thread's stack, from the current frame up. On other stacks, of coroutines or signal
- * handlers, frames of running functions are read within a window that moves with them. Interrupted code may have any
- * value in a register: from there on, all other memory is probed. So are frames that are larger than the window. */
+/* The memory that a walk reads: this thread's stack, from the current frame up. On other stacks, of coroutines or
+ * signal handlers, frames of running functions are read within a window that moves with them. Interrupted code may have
+ * any value in a register: from there on, all other memory is probed. So are frames larger than the window. */
 enum { WINDOW = 1 << 16 };
 static struct sfw_bounds bounds;
 
@@ -205,8 +206,8 @@ struct trace {
 	_Unwind_Trace_Fn call;
 	void *argument;
 	uint8_t stopped, ended; /* by the client; at an outermost frame, or at one without CFI */
-	/* For libgcc's unwinder, which starts at the top each time: whether it has reached the frame of regs, or a file with
-	 * a section; and the number of its steps. */
+	/* For libgcc's unwinder, which starts at the top each time: whether it has reached the frame of regs, or a file
+	 * with a section; and the number of its steps. */
 	uint8_t found, back;
 	uint8_t passed, again; /* it has passed a file with a section; and then one without, so it would start again */
 	unsigned steps;

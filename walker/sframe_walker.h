@@ -1,21 +1,15 @@
 /*
- * A stack walker for profilers that uses SFrame, versions 1 to 3. One header; every function is static. In a signal
- * handler:
+ * A stack walker for profilers that uses SFrame, versions 1 to 3. One header; every function is static. It needs only a
+ * C11 compiler with GNU extensions: no libc, no memory of its own, no locks. It is for signal handlers, kernels, and
+ * data from other machines: sfw_open and sfw_lookup (the row for a pc), sfw_check (whether a whole section is valid),
+ * sfw_step (to the caller), sfw_walk (all frames):
  *
- *	static _Thread_local struct sfw_process process; // at thread start: sfw_stack_of_thread(&process.stacks[0])
- *	static void on_sample(int signal, siginfo_t *info, void *context) {
- *		struct sfw_frame frames[64];
- *		struct sfw_regs regs;
- *		enum sfw_how end;
- *		sfw_regs_of_context(&regs, context);
- *		size_t n = sfw_process_walk(&process, &regs, frames, 64, &end);
- *		record(frames, n);
- *	}
+ *	const struct sfw_space space = {.read = read_word, .section = find_section, .abi = SFW_AMD64};
+ *	struct sfw_frame frames[64];
+ *	enum sfw_how end;
+ *	size_t n = sfw_walk(&space, &regs, frames, 64, &end);
  *
- * The first part needs only a C11 compiler with GNU extensions: no libc, no memory of its own, no locks. It is for
- * signal handlers, kernels, and data from other machines: sfw_open and sfw_lookup (the row for a pc), sfw_check
- * (whether a whole section is valid), sfw_step (to the caller), sfw_walk (all frames). The second part, if
- * SFRAME_WALKER_PROCESS is defined (with _GNU_SOURCE), walks the stack of the running thread. README.md has more.
+ * sframe_process.h walks the stack of the running thread. README.md has more.
  *
  * Sections are not trusted. Whatever bytes a section contains, nothing outside it is read, each call terminates, and
  * memory is read only as struct sfw_space allows. A lookup checks what it reads.
