@@ -25,8 +25,8 @@
  * "At a frame without a section" excludes code that a signal interrupted, and code without CFI: there, a trace ends;
  * those of libunwind's functions end only at the former. A handler may leave a trace by longjmp. No function changes
  * errno, is a cancellation point, or calls malloc, except that dlclose behaves like libc's. If the constructor has not
- * run yet (in a call from another file's constructor), the first call prepares the library with dlsym, which takes locks
- * and may allocate.
+ * run yet (in a call from another file's constructor), the first call prepares the library with dlsym, which takes
+ * locks and may allocate.
  *
  * Licence: BSD 3-Clause, like the rest of the project.
  */

@@ -64,6 +64,37 @@ func TestSampler(t *testing.T) {
 	}
 }
 
+// TestProfiler walks as a profiler does, with separate sections, while files are loaded and unloaded.
+func TestProfiler(t *testing.T) {
+	for _, cc := range []string{"gcc", "gcc -fsanitize=address,undefined", "musl-gcc"} {
+		t.Run(cc, func(t *testing.T) {
+			dir := t.TempDir()
+			program := filepath.Join(dir, "profiler")
+			words := strings.Fields(cc)
+			build := func(args ...string) {
+				peer.Look(t, words[0])
+				args = append(args, "-O2", "-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer", "-Wl,--build-id")
+				must.Do(t, kit.Run("", append(words[:len(words):len(words)], args...)...))
+			}
+			build(append(strings.Fields(warnings), "-I", filepath.Dir(header), "c/profiler.c", "-o", program)...)
+			files := []string{program}
+			for _, size := range []string{"32", "96", "160"} {
+				plugin := filepath.Join(dir, size+".so")
+				build("-shared", "-fPIC", "-fno-sanitize=all", "-DSIZE="+size, "../backtrace/c/plugin.c", "-o", plugin)
+				files = append(files, plugin)
+			}
+			sections := filepath.Join(dir, "sections")
+			must.Do(t, kit.Run("", append([]string{product, "detach", "-q", "-o", sections}, files...)...))
+			cmd := exec.Command(program, files[1:]...)
+			cmd.Env = append(os.Environ(), "SFRAME_PATH="+sections)
+			const want = "main: whole\nthreads: whole\nlookups: whole\nunmapped: early\n"
+			if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
+				t.Errorf("%v\n%sexpected\n%s", err, out, want)
+			}
+		})
+	}
+}
+
 // wantNested expects about 70 samples in the main thread of nested.c, with whole stacks, and 30 in the other thread. No
 // row describes the start of musl's threads.
 func wantNested(t *testing.T, text string) {

@@ -1,7 +1,8 @@
 /*
- * Uses sframe_process.h as a profiler does: a list of files that changes while handlers read it, separate sections, and
- * recorded stacks. Functions record their return addresses; a handler compares them with its walk. Prints a line for
- * each place. The arguments are two plugins with sections: the second one is loaded and unloaded all the time.
+ * Uses sframe_process.h as a profiler does, with a list of files that changes while handlers read it. Arguments:
+ * plugins (lab/backtrace/c/plugin.c): the first one stays loaded, the others are loaded and unloaded by another thread.
+ * Frame pointers give the callers of each trap; the handler compares its walk. Prints for each place whether a walk was
+ * wrong, or found all frames, or all ended early, as while the list is empty. Build everything with frame pointers.
  */
 #define _GNU_SOURCE
 #include "sframe_process.h"
@@ -11,46 +12,150 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX = 32, SIZE = 1 << 16, ROUNDS = 3000 };
+enum { SIZE = 1 << 16, ROUNDS = 2000, FRAMES = 12 };
 static struct sfw_files files;
 static struct sfw_separates separates;
-static struct sfw_stacks stacks;
-static const struct sfw_process process = {.known = &stacks, .files = &files, .separates = &separates};
+static const struct sfw_process process = {.files = &files, .separates = &separates, .probe = 1};
+typedef void call(void (*function)(const char *), const char *place);
 
-/* The frames that a walk must find, outermost first, and what it found. */
-struct expected {
-	unsigned num, whole, shorter, wrong;
-	uint64_t pc[MAX];
-	sigjmp_buf after;
-};
-static _Thread_local struct expected own;
-
-static void enter(void) { own.pc[own.num++] = (uint64_t)(uintptr_t)__builtin_return_address(0); }
-#define ENTER enter(), (void)own.pc[own.num - 1]
+static _Thread_local sigjmp_buf after;
+static _Thread_local uint64_t callers[FRAMES];
+static unsigned whole, early, wrong; /* walks */
 
 static void on_trap(int signal, siginfo_t *info, void *context) {
-	struct sfw_frame frames[MAX];
+	struct sfw_frame frames[FRAMES];
 	struct sfw_regs regs;
 	enum sfw_how end;
+	size_t same = 0;
 	(void)signal, (void)info;
 	sfw_regs_of_context(&regs, context);
-	size_t n = sfw_process_walk(&process, &regs, frames, MAX, &end), i = 0, k = own.num;
-	while (k > 0 && i < n) /* frames of the handler's own path are not recorded */
-		if (frames[i].pc == own.pc[k - 1])
-			i++, k--;
-		else if (i++ > 0 && frames[i - 1].how != SFW_SIGNAL && !frames[i - 1].interrupted && k < own.num)
-			break;
-	if (k == 0)
-		own.whole++;
-	else if (end == SFW_NO_SECTION || end == SFW_BAD_MEMORY)
-		own.shorter++;
-	else
-		own.wrong++;
-	siglongjmp(own.after, 1);
+	size_t n = sfw_process_walk(&process, &regs, frames, FRAMES, &end) - 1;
+	while (same < n && frames[same + 1].pc == callers[same])
+		same++;
+	int ended = end == SFW_NO_SECTION || end == SFW_BAD_MEMORY;
+	unsigned *of = same < n ? &wrong : n == FRAMES - 1 ? &whole : ended ? &early : &wrong;
+	__atomic_add_fetch(of, 1, __ATOMIC_RELAXED);
+	siglongjmp(after, 1);
 }
 
-static __attribute__((noinline)) int leaf(int n) {
-	own.pc[own.num++] = (uint64_t)(uintptr_t)__builtin_return_address(0);
+static __attribute__((noinline)) void trap(const char *unused) {
+	void **frame = __builtin_frame_address(0);
+	(void)unused;
+	for (unsigned i = 0; i < FRAMES - 1; i++, frame = *frame)
+		callers[i] = (uint64_t)(uintptr_t)frame[1];
 	__asm__ volatile("ud2" ::: "memory");
-	return n + 1;
+}
+
+/* below calls itself, then a plugin's function, which calls trap. */
+static __attribute__((noinline)) void below(call *plugin, int depth) {
+	volatile char bytes[40] = {1};
+	if (depth > 0)
+		below(plugin, depth - 1);
+	else
+		plugin(trap, "");
+	(void)bytes[0];
+}
+
+static void sample(call *plugin) {
+	if (sigsetjmp(after, 1) == 0)
+		below(plugin, FRAMES - 5); /* and trap, the plugin, this function, and its caller */
+}
+
+static void print(const char *place) {
+	printf("%s: %s\n", place, wrong > 0 ? "wrong" : whole > 0 ? "whole" : "early");
+	fflush(stdout);
+	whole = early = wrong = 0;
+}
+
+static void check(int done, const char *what) {
+	if (done)
+		return;
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static call *load(const char *path, void **file) {
+	call *function = NULL;
+	check((*file = dlopen(path, RTLD_NOW)) != NULL && sfw_update_files(&files, &separates), path);
+	*(void **)&function = dlsym(*file, "call");
+	return function;
+}
+
+static call *first;
+static int stop;
+static void *sample_on(void *unused) {
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED))
+		sample(first);
+	return unused;
+}
+
+/* Lookups find this program although the list changes all the time; one in many gives up. */
+static void *look_up(void *unused) {
+	const uint64_t address = (uint64_t)(uintptr_t)&look_up;
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+		struct sfw_file f;
+		int found = sfw_find_file(&files, address, &f) && address - f.begin < f.end - f.begin && f.h != NULL;
+		__atomic_add_fetch(found ? &whole : &early, 1, __ATOMIC_RELAXED);
+	}
+	return unused;
+}
+
+static pthread_t start(void *(*function)(void *)) {
+	pthread_t thread;
+	__atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
+	check(pthread_create(&thread, NULL, function, NULL) == 0, "thread");
+	return thread;
+}
+
+static void end(pthread_t thread, const char *place) {
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	print(place);
+}
+
+/* Code with a frame pointer that points into an unmapped page. */
+static void *unmapped;
+static void stray(const char *unused) {
+	(void)unused;
+	__asm__ volatile("mov %0, %%rbp\n\tud2" ::"r"(unmapped) : "memory");
+}
+
+int main(int argc, char **argv) {
+	struct sigaction action;
+	static char other[SIZE];
+	const stack_t alternate = {other, 0, sizeof other};
+	void *file;
+	check(argc > 2 && sfw_set_directories(&separates, getenv("SFRAME_PATH")), "arguments");
+	memset(&action, 0, sizeof action);
+	action.sa_sigaction = on_trap;
+	action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+	sigaction(SIGILL, &action, NULL);
+	check(sigaltstack(&alternate, NULL) == 0, "sigaltstack");
+
+	first = load(argv[1], &file);
+	sample(first);
+	print("main");
+
+	pthread_t thread = start(sample_on);
+	for (int i = 0; i < ROUNDS; i++) {
+		call *function = load(argv[2 + i % (argc - 2)], &file);
+		sample(function);
+		sample(first);
+		sfw_forget_files(&files);
+		dlclose(file);
+		sfw_update_files(&files, &separates);
+	}
+	end(thread, "threads");
+
+	thread = start(look_up);
+	for (int i = 0; i < 100 * ROUNDS; i++)
+		sfw_update_files(&files, NULL);
+	wrong = 1000 * early > whole;
+	end(thread, "lookups");
+
+	check((unmapped = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) != MAP_FAILED, "mmap");
+	if (sigsetjmp(after, 1) == 0)
+		stray("");
+	print("unmapped");
+	return 0;
 }
