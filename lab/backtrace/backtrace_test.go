@@ -464,7 +464,7 @@ func TestEdges(t *testing.T) {
 		{"begin", all}, {"interrupted", nil}, {"calls", all}, {"errno", nil}, {"errno", all}, {"stack", all},
 		{"outermost", nil}, {"sandbox", all}, {"changing", nil}, {"changing", all}, {"overflow", all},
 		{"freed", all}, {"replaced", all}, {"forked", all}, {"contexts", all}, {"registered", all},
-		{"registered", nil},
+		{"registered", nil}, {"stopped", all}, {"stopped", nil},
 		{"truncated", all}, // the last, because it destroys the sections
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -486,6 +486,20 @@ func TestEdges(t *testing.T) {
 				t.Error(out)
 			}
 		})
+	}
+}
+
+// TestStacks runs the cases in stacks.c: handlers that interrupt code on stacks that the C library does not know.
+func TestStacks(t *testing.T) {
+	dir := build(t, "gcc -std=gnu11 -O2"+strict+" stacks.c -o stacks")
+	store := filepath.Join(dir, "store")
+	writeSeparate(t, store, append(systemLibraries(), filepath.Join(dir, "stacks"))...)
+	for _, name := range []string{
+		"raised", "large", "cloned", "fiber", "inside", "nested", "restorer", "recovered", "smashed",
+	} {
+		if out := run(t, dir, "", []string{"SFRAME_PATH=" + store}, "./stacks", name); out != "ok\n" {
+			t.Errorf("%s: %s", name, out)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unwind.h>
 
 enum { MAX = 256 };
@@ -118,7 +119,42 @@ static int on_compare(const void *a, const void *b) {
 	return *(const int *)a - *(const int *)b;
 }
 
+/* A generated function with a frame pointer and without CFI. libunwind's own functions give the expected frames. */
+static const unsigned char generated[] = {
+	0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0xc9, 0xc3}; /* push %rbp; mov %rsp, %rbp; call *%rdi; leave; ret */
+static __attribute__((noinline)) void called_by_generated(void) {
+	void *frames[MAX], *expected[MAX];
+	int (*original)(void **, int);
+	unw_context_t context;
+	*(void **)&original = dlsym(dlopen("libunwind.so.8", RTLD_LAZY), "unw_backtrace");
+	int want = original(expected, MAX), n = unw_backtrace(frames, MAX);
+	if (n != want || memcmp(frames + 1, expected + 1, (size_t)(n - 1) * sizeof *frames) != 0)
+		printf("generated: %d frames; expected %d\n", n, want);
+	for (other.n = 0; other.n < want; other.n++)
+		other.pc[other.n] = (uint64_t)(uintptr_t)expected[other.n];
+	unw_getcontext(&context);
+	unw_cursor_t c;
+	unw_word_t ip = 0;
+	if (unw_init_local(&c, &context) != 0)
+		printf("generated: unw_init_local\n");
+	for (n = 1; unw_step(&c) > 0; n++)
+		if (unw_get_reg(&c, UNW_REG_IP, &ip) != 0 || n >= want || ip != other.pc[n])
+			printf("generated: frame %d of %d: %#lx\n", n, want, (long)ip);
+	if (n != want)
+		printf("generated: %d frames of a cursor; expected %d\n", n, want);
+}
+
+static void call_generated(void) {
+	void *code = mmap(NULL, sizeof generated, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void (*call)(void (*)(void));
+	memcpy(code, generated, sizeof generated);
+	mprotect(code, sizeof generated, PROT_READ | PROT_EXEC);
+	memcpy(&call, &code, sizeof call);
+	call(called_by_generated);
+}
+
 int main(void) {
+	call_generated();
 	int numbers[] = {2, 1};
 	qsort(numbers, 2, sizeof *numbers, on_compare);
 	struct sigaction action;

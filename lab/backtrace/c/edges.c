@@ -63,6 +63,22 @@ static __attribute__((noinline)) int equal_traces(void) {
 
 static int result = 1;
 
+/* Callbacks that stop a trace at each frame are not called again, and both unwinders return the same. */
+static _Unwind_Reason_Code stop_at(struct _Unwind_Context *c, void *left) {
+	(void)c;
+	return --*(int *)left == 0 ? _URC_END_OF_STACK : _URC_NO_REASON;
+}
+
+static int stopped(void) {
+	for (int i = 0; i < 200; i++) {
+		int left = 1 + i / 10, also = left;
+		_Unwind_Reason_Code one = _Unwind_Backtrace(stop_at, &left), other = other_trace(stop_at, &also);
+		if (left != also || one != other)
+			return !printf("stop at %d: %d left, result %d; libgcc: %d, %d\n", 1 + i / 10, left, one, also, other);
+	}
+	return 1;
+}
+
 /* Before the first constructor. */
 static int in_preinit;
 static void at_preinit(void) {
@@ -686,7 +702,7 @@ int main(int n, char **arguments) {
 		int (*run)(void);
 	} cases[] = {{"begin", begin}, {"interrupted", interrupted}, {"calls", calls}, {"errno", keeps_errno},
 		{"stack", stack_use}, {"outermost", outermost}, {"sandbox", in_sandbox}, {"same", equal_traces},
-		{"changing", changing}, {"overflow", overflow}, {"freed", freed},
+		{"changing", changing}, {"overflow", overflow}, {"freed", freed}, {"stopped", stopped},
 		{"registered", registered}, {"contexts", contexts}};
 	if (n > 2 && strcmp(arguments[1], "truncated") == 0)
 		result = truncated(arguments + 2);

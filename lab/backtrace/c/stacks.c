@@ -1,0 +1,224 @@
+/*
+ * Traces in signal handlers whose interrupted code runs on a stack that the C library does not know, or has odd
+ * registers. The first argument names a case. All files must have sections. Traces are compared with libgcc's, except
+ * where libgcc fails. Prints "ok" or what is wrong. For amd64.
+ */
+#define _GNU_SOURCE
+#include <alloca.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <unwind.h>
+
+enum { MAX = 1 << 16, STACK = 1 << 20 };
+struct chain {
+	int n;
+	void *pc[MAX];
+};
+static struct chain ours, theirs;
+static _Unwind_Reason_Code (*other_trace)(_Unwind_Trace_Fn, void *);
+static _Unwind_Ptr (*other_ip)(struct _Unwind_Context *);
+static int handled, result = 1;
+
+static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *unused) {
+	(void)unused;
+	if (theirs.n < MAX && other_ip(c) != 0)
+		theirs.pc[theirs.n++] = (void *)other_ip(c);
+	return _URC_NO_REASON;
+}
+
+static __attribute__((noinline)) void compare(const char *place) {
+	theirs.n = 0;
+	ours.n = backtrace(ours.pc, MAX);
+	other_trace(add, NULL);
+	int same = 1;
+	while (same < ours.n && same < theirs.n && ours.pc[same] == theirs.pc[same])
+		same++;
+	if (ours.n == theirs.n && same == ours.n && ours.n > 2)
+		return;
+	printf("%s: %d frames; libgcc has %d, %d are the same\n", place, ours.n, theirs.n, same);
+	result = 0;
+}
+
+static void on_signal(int number) {
+	handled++;
+	compare("handler");
+	if (number == SIGUSR1)
+		raise(SIGUSR2);
+}
+
+static void handle(int number, void (*handler)(int), int flags) {
+	const struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+	sigaction(number, &action, NULL);
+}
+
+static __attribute__((noinline)) void sample(void) {
+	compare("call");
+	raise(SIGUSR2);
+}
+
+static void *new_stack(void) {
+	return (char *)mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + STACK;
+}
+
+/* The main thread's stack, far beyond the limit at the start. */
+static __attribute__((noinline)) int deep(int left) {
+	volatile char space[1000] = {1};
+	if (left > 0)
+		return deep(left - 1) + space[0];
+	sample();
+	return space[0];
+}
+
+static void raised(void) {
+	struct rlimit limit;
+	getrlimit(RLIMIT_STACK, &limit);
+	limit.rlim_cur = 2 * limit.rlim_cur + (8 << 20);
+	if (setrlimit(RLIMIT_STACK, &limit) != 0)
+		abort();
+	deep((int)(limit.rlim_cur / 1200));
+}
+
+static void large(void) {
+	volatile char *space = alloca(200000);
+	space[0] = 1;
+	sample();
+	space[0] = 2;
+}
+
+/* A child that shares the memory, and runs on another stack. */
+static int in_clone(void *unused) {
+	(void)unused;
+	large();
+	return 0;
+}
+
+static void cloned(void) {
+	int status = 1;
+	pid_t child = clone(in_clone, new_stack(), CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+	if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+		result = 0;
+}
+
+/* A stack switched by code of the program, whose outermost function has neither a row nor CFI. */
+void switch_to(void *stack, void (*function)(void));
+__asm__(".text\n.type switch_to, @function\nswitch_to:\n\tpush %rbp\n\tmov %rsp, %rbp\n\tmov %rdi, %rsp\n\tcall *%rsi\n"
+	"\tmov %rbp, %rsp\n\tpop %rbp\n\tret\n.size switch_to, . - switch_to\n");
+static void fiber(void) {
+	for (int i = 0; i < 3; i++)
+		switch_to(new_stack(), i == 1 ? large : sample);
+}
+
+/* A coroutine whose stack is a local variable of another coroutine. */
+static ucontext_t outside, outer, inner;
+static void enter(ucontext_t *from, ucontext_t *to, void (*function)(void), void *stack, size_t size) {
+	getcontext(to);
+	to->uc_stack = (stack_t){.ss_sp = stack, .ss_size = size};
+	to->uc_link = from;
+	makecontext(to, function, 0);
+	swapcontext(from, to);
+}
+
+static void in_outer(void) {
+	char space[1 << 16];
+	enter(&outer, &inner, sample, space, sizeof space);
+	sample();
+}
+
+static void inside(void) { enter(&outside, &outer, in_outer, (char *)new_stack() - STACK, STACK); }
+
+/* Handlers interrupt each other on an alternate stack that was set by a system call. */
+static void nested(void) {
+	stack_t s = {.ss_sp = (char *)new_stack() - STACK, .ss_size = STACK};
+	syscall(SYS_sigaltstack, &s, NULL);
+	handle(SIGUSR1, on_signal, SA_ONSTACK);
+	handle(SIGUSR2, on_signal, SA_ONSTACK);
+	raise(SIGUSR1);
+}
+
+/* A handler that returns to code outside files. */
+static void restorer(void) {
+	static const unsigned char code[] = {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}; /* mov $15, %rax; syscall */
+	unsigned char *b = (unsigned char *)new_stack() - STACK;
+	struct {
+		void (*handler)(int);
+		unsigned long flags;
+		void *restorer;
+		unsigned long mask;
+	} action = {on_signal, 0x04000000, b, 0};
+	memcpy(b, code, sizeof code);
+	mprotect(b, STACK, PROT_READ | PROT_EXEC);
+	syscall(SYS_rt_sigaction, SIGUSR2, &action, NULL, 8);
+	raise(SIGUSR2);
+}
+
+/* A handler has left a jump to address 0. Then a signal interrupts code without a row, whose stack begins with an
+ * address that looks like a return address: kill_self pushes one. */
+static sigjmp_buf back;
+static void leave(int number) {
+	(void)number;
+	ours.n = backtrace(ours.pc, MAX);
+	siglongjmp(back, 1);
+}
+
+void kill_self(int process, int thread);
+__asm__(".text\n.type kill_self, @function\nkill_self:\n\tlea after_call(%rip), %rax\n\tpush %rax\n\tmov $12, %edx\n"
+	"\tmov $234, %eax\n\tsyscall\n\tpop %rax\n\tret\n.size kill_self, . - kill_self\n"
+	".type calls, @function\ncalls:\n\t.cfi_startproc\n\tcall calls\nafter_call:\n\tret\n\t.cfi_endproc\n"
+	".size calls, . - calls\n");
+static void recovered(void) {
+	void (*volatile nowhere)(void) = NULL;
+	handle(SIGSEGV, leave, 0);
+	if (sigsetjmp(back, 1) == 0)
+		nowhere();
+	kill_self(getpid(), (int)syscall(SYS_gettid));
+}
+
+/* A function returns to 0x4141, and the stack above contains an address in a file. libgcc would crash. The trace ends
+ * there. */
+void smash(const void *above);
+__asm__(".text\n.type smash, @function\nsmash:\n\t.cfi_startproc\n\tpush %rdi\n\tpush $0x4141\n\tret\n\t.cfi_endproc\n"
+	".size smash, . - smash\n");
+static int data;
+static void smashed(void) {
+	static const char *const above[] = {(const char *)&data, (const char *)0x1234, (const char *)(void *)smash + 1};
+	handle(SIGSEGV, leave, 0);
+	for (volatile unsigned i = 0; i < sizeof above / sizeof *above; i++) {
+		handled++;
+		if (sigsetjmp(back, 1) == 0)
+			smash(above[i]);
+		if (ours.n != 3 || ours.pc[2] != (void *)0x4141) {
+			printf("%d frames; %p\n", ours.n, ours.pc[2]);
+			result = 0;
+		}
+	}
+}
+
+int main(int n, char **arguments) {
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} cases[] = {{"raised", raised}, {"large", large}, {"cloned", cloned}, {"fiber", fiber}, {"inside", inside},
+		{"nested", nested}, {"restorer", restorer}, {"recovered", recovered}, {"smashed", smashed}};
+	void *file = dlopen("libgcc_s.so.1", RTLD_LAZY);
+	*(void **)&other_trace = dlsym(file, "_Unwind_Backtrace");
+	*(void **)&other_ip = dlsym(file, "_Unwind_GetIP");
+	handle(SIGUSR2, on_signal, 0);
+	for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
+		if (n > 1 && strcmp(arguments[1], cases[i].name) == 0)
+			cases[i].run();
+	puts(result && handled > 0 ? "ok" : "failed");
+	return 0;
+}
