@@ -522,8 +522,9 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 		"\t.cfi_endproc\n.size " from ", . - " from "\n");
 #define ENTRY(name, to) ENTRY_OF(TEXT(EXPORTED(name)), to)
 
-/* fill_array returns the number of frames. It sets *left if a walk ended in code outside files. */
-__attribute__((noinline)) static int fill_array(
+/* fill_array returns the number of frames. It sets *left if a walk ended in code outside files. Inlined, because each
+ * frame of this library takes libgcc 130 ns. */
+__attribute__((always_inline)) static inline int fill_array(
 	void **array, int size, void *pc, uint64_t sp, uint64_t fp, int *left) {
 	struct trace t;
 	if (size <= 0)
