@@ -518,9 +518,16 @@ __attribute__((noinline, unused)) static int sfw_find_file(
 		if (vdso != NULL)
 			sfw_headers(vdso, f);
 		for (size_t i = 0; i < f->num; i++)
-			if (f->h[i].p_type == PT_LOAD && f->h[i].p_offset == 0)
-				f->bias = (uint64_t)(uintptr_t)vdso - f->h[i].p_vaddr;
-		return f->num > 0;
+			if (f->h[i].p_type == PT_LOAD && f->h[i].p_offset == 0) {
+				f->begin = (uint64_t)(uintptr_t)vdso;
+				f->end = f->begin + f->h[i].p_memsz;
+				f->bias = f->begin - f->h[i].p_vaddr;
+			}
+		if (address - f->begin < f->end - f->begin)
+			return 1;
+		f->num = 0;
+		f->begin = f->end = 0;
+		return 0;
 	}
 	const struct link_map *map = o.dlfo_link_map;
 	f->bias = map->l_addr;

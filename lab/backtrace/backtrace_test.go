@@ -489,13 +489,35 @@ func TestEdges(t *testing.T) {
 	}
 }
 
+// readVDSO returns the file that the kernel maps into each process.
+func readVDSO(t *testing.T) []byte {
+	t.Helper()
+	for line := range strings.Lines(string(testfile.Read(t, "/proc/self/maps"))) {
+		var begin, end int64
+		if !strings.HasSuffix(line, "[vdso]\n") {
+			continue
+		}
+		must.Get(fmt.Sscanf(line, "%x-%x", &begin, &end))(t)
+		memory := must.Get(os.Open("/proc/self/mem"))(t)
+		defer memory.Close()
+		b := make([]byte, end-begin)
+		must.Get(memory.ReadAt(b, begin))(t)
+		return b
+	}
+	t.Fatal("no vDSO")
+	return nil
+}
+
 // TestStacks runs the cases in stacks.c: handlers that interrupt code on stacks that the C library does not know.
 func TestStacks(t *testing.T) {
 	dir := build(t, "gcc -std=gnu11 -O2"+strict+" stacks.c -o stacks")
 	store := filepath.Join(dir, "store")
-	writeSeparate(t, store, append(systemLibraries(), filepath.Join(dir, "stacks"))...)
+	vdso := filepath.Join(dir, "vdso.so")
+	testfile.Write(t, vdso, string(readVDSO(t)))
+	writeSeparate(t, store, append(systemLibraries(), filepath.Join(dir, "stacks"), vdso)...)
 	for _, name := range []string{
 		"raised", "large", "cloned", "fiber", "inside", "nested", "restorer", "recovered", "smashed",
+		"vdso",
 	} {
 		if out := run(t, dir, "", []string{"SFRAME_PATH=" + store}, "./stacks", name); out != "ok\n" {
 			t.Errorf("%s: %s", name, out)

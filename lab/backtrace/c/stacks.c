@@ -14,10 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 #include <unwind.h>
@@ -30,7 +33,8 @@ struct chain {
 static struct chain ours, theirs;
 static _Unwind_Reason_Code (*other_trace)(_Unwind_Trace_Fn, void *);
 static _Unwind_Ptr (*other_ip)(struct _Unwind_Context *);
-static int handled, result = 1;
+static volatile int handled;
+static int result = 1;
 
 static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *unused) {
 	(void)unused;
@@ -206,12 +210,35 @@ static void smashed(void) {
 	}
 }
 
+/* A timer interrupts code in the vDSO. Its trace has this function, and ends like the others. */
+static void on_timer(int number, siginfo_t *info, void *context) {
+	const uint64_t vdso = getauxval(AT_SYSINFO_EHDR);
+	(void)number, (void)info;
+	if ((uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP] - vdso >= 1 << 14)
+		return;
+	handled++;
+	compare("vDSO");
+}
+
+static void in_vdso(void) {
+	enum { SAMPLES = 30 };
+	const struct sigaction action = {.sa_sigaction = on_timer, .sa_flags = SA_SIGINFO | SA_RESTART};
+	const struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
+	struct timespec now;
+	sigaction(SIGPROF, &action, NULL);
+	setitimer(ITIMER_PROF, &often, NULL);
+	while (handled < SAMPLES)
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	setitimer(ITIMER_PROF, &never, NULL);
+}
+
 int main(int n, char **arguments) {
 	static const struct {
 		const char *name;
 		void (*run)(void);
 	} cases[] = {{"raised", raised}, {"large", large}, {"cloned", cloned}, {"fiber", fiber}, {"inside", inside},
-		{"nested", nested}, {"restorer", restorer}, {"recovered", recovered}, {"smashed", smashed}};
+		{"nested", nested}, {"restorer", restorer}, {"recovered", recovered}, {"smashed", smashed},
+		{"vdso", in_vdso}};
 	void *file = dlopen("libgcc_s.so.1", RTLD_LAZY);
 	*(void **)&other_trace = dlsym(file, "_Unwind_Backtrace");
 	*(void **)&other_ip = dlsym(file, "_Unwind_GetIP");
