@@ -1,6 +1,6 @@
 # Builds the tools, the manual pages and completions, and installs them. For POSIX and GNU make.
 #
-#   make                                  builds everything; needs only Go, and a C compiler for libsframe-backtrace
+#   make                                  builds everything; needs only Go, and a C compiler for sframe-run
 #   make install PREFIX=/usr DESTDIR=...  installs everything, below DESTDIR if it is set; with rpm, also the macros for
 #                                         rpmbuild, unless RPMDIR is empty or PREFIX is neither /usr nor /usr/local
 #   make uninstall PREFIX=/usr
@@ -35,14 +35,15 @@ TARGETS = x86_64-linux-gnu aarch64-linux-gnu s390x-linux-gnu
 LINKDIR = $(LIBEXECDIR)/cfi2sframe
 
 # Commands in integrations/ that are installed.
-COMMANDS = debian/convert-deb rootfs/sframe-rootfs run/sframe-run cargo/cfi2sframe-cc go/cfi2sframe-toolexec
+COMMANDS = debian/convert-deb rootfs/sframe-rootfs cargo/cfi2sframe-cc go/cfi2sframe-toolexec
 # /etc is not for an installation in a home directory.
 HASRPMDIR = [ -n "$(RPMDIR)" ] && case '$(PREFIX)' in /usr|/usr/local) ;; *) false ;; esac
 
 # The packages that a row passes through.
 CORE = ./cfi ./elffile ./elfwrite ./emit ./internal/arch ./internal/padding ./internal/plt ./sframe ./translate ./verify
 
-# The library that takes stack traces with .sframe; the archive is for programs that are linked with --wrap.
+# The library that takes stack traces with .sframe, and sframe-run; the archive is for programs that are linked with
+# --wrap.
 BACKTRACE = $(CC) -std=gnu11 $(CFLAGS) -fPIC -fvisibility=hidden -fno-lto
 SOURCES = walker/backtrace.c walker/libunwind.c walker/files.c
 
@@ -57,7 +58,8 @@ all:
 	else unset GOOS GOARCH; CGO_ENABLED=0 $(GO) build -o build/native ./cmd/cfi2sframe; fi
 	scripts/manual build/native build
 	@if $(CC) -E walker/backtrace.c >/dev/null 2>&1; then $(MAKE) backtrace; else \
-		echo "libsframe-backtrace is not built: it needs a C compiler ($(CC)) and glibc 2.35 or later" >&2; fi
+		echo "libsframe-backtrace and sframe-run are not built:" \
+			"they need a C compiler ($(CC)) and glibc 2.35 or later" >&2; fi
 
 backtrace:
 	mkdir -p build
@@ -67,6 +69,7 @@ backtrace:
 	for file in $(SOURCES); do object=build/$$(basename $$file .c).o; \
 		$(BACKTRACE) -DSFRAME_BACKTRACE_WRAP -c $$file -o $$object && \
 		$(AR) rcs build/libsframe-backtrace.a $$object || exit 1; done
+	$(BACKTRACE) -Wl,-z,now $(LDFLAGS) integrations/run/sframe-run.c -o build/sframe-run
 
 # An existing build is installed without building again: root may have no Go.
 install:
@@ -77,14 +80,16 @@ install:
 	install -m 755 build/cfi2sframe "$(DESTDIR)$(BINDIR)/cfi2sframe"
 	if [ -e build/libsframe-backtrace.a ]; then umask 022; \
 		mkdir -p "$(DESTDIR)$(LIBDIR)" "$(DESTDIR)$(INCLUDEDIR)" && \
+		install -m 755 build/sframe-run "$(DESTDIR)$(BINDIR)" && \
 		install -m 644 build/libsframe-backtrace.so build/libsframe-backtrace.a "$(DESTDIR)$(LIBDIR)" && \
 		install -m 644 walker/sframe_walker.h walker/sframe_process.h "$(DESTDIR)$(INCLUDEDIR)" && \
 		mkdir -p "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(MANDIR)/man7" && \
 		sed 's,@LIBDIR@,$(LIBDIR),; s,@INCLUDEDIR@,$(INCLUDEDIR),' walker/sframe-backtrace.pc.in \
 			>"$(DESTDIR)$(LIBDIR)/pkgconfig/sframe-backtrace.pc" && \
+		install -m 644 integrations/run/sframe-run.1 "$(DESTDIR)$(MANDIR)/man1" && \
 		install -m 644 walker/sframe-backtrace.7 "$(DESTDIR)$(MANDIR)/man7"; \
 		[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || :; fi
-	install -m 644 build/cfi2sframe.1 integrations/run/sframe-run.1 "$(DESTDIR)$(MANDIR)/man1"
+	install -m 644 build/cfi2sframe.1 "$(DESTDIR)$(MANDIR)/man1"
 	install -m 644 build/cfi2sframe.bash "$(DESTDIR)$(BASHDIR)/cfi2sframe"
 	install -m 644 build/_cfi2sframe "$(DESTDIR)$(ZSHDIR)/_cfi2sframe"
 	install -m 644 build/cfi2sframe.fish "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
@@ -110,7 +115,8 @@ install:
 	umask 022; cd integrations && for file in $(COMMANDS); do \
 		install -m 755 "$$file" "$(DESTDIR)$(BINDIR)" || exit 1; \
 	done; \
-	find * -type f ! -path '*/test*' ! -path 'debian/[!R]*' ! -path 'lib/*' ! -name '*.go' ! -name '*.spec' ! -name '*.1' | \
+	find * -type f ! -path '*/test*' ! -path 'debian/[!R]*' ! -path 'lib/*' ! -path 'run/[!R]*' ! -name '*.go' \
+		! -name '*.spec' | \
 	while read -r file; do \
 		case ' $(COMMANDS) ' in *" $$file "*) continue ;; esac; \
 		mode=644; [ ! -x "$$file" ] || mode=755; \
@@ -122,7 +128,7 @@ install:
 
 uninstall:
 	rm -f "$(DESTDIR)$(BINDIR)/cfi2sframe" "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1" \
-		"$(DESTDIR)$(MANDIR)/man1/sframe-run.1" \
+		"$(DESTDIR)$(BINDIR)/sframe-run" "$(DESTDIR)$(MANDIR)/man1/sframe-run.1" \
 		"$(DESTDIR)$(BASHDIR)/cfi2sframe" "$(DESTDIR)$(ZSHDIR)/_cfi2sframe" "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
 	rm -f "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.so" "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.a" \
 		"$(DESTDIR)$(INCLUDEDIR)/sframe_walker.h" "$(DESTDIR)$(INCLUDEDIR)/sframe_process.h" \

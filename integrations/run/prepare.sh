@@ -1,75 +1,35 @@
 #!/bin/sh
-# Runs a program so that its stacks are walked with .sframe, without changing any of its files.
+# Writes the sections of the files that a program loads, and prints which variables sframe-run sets for it.
 #
-# Usage: sframe-run [--also PATH]... [--preload LIBRARY]... [--learn] [--infer] [-q] [-v] PROGRAM
-#                   [ARGUMENT...]
+# sframe-run.c contains this script, and runs it as "sh -c SCRIPT sframe-run PROGRAM [ARGUMENT...]". Variables are its
+# other input: options (also, preload, infer, quiet, verbose), the values of PATH and LD_LIBRARY_PATH (search,
+# libraries), the directory of sframe-run (here) and, after a program has ended, the directory of the
+# dynamic linker's reports (learned). Detached sections are in ${XDG_CACHE_HOME:-~/.cache}/cfi2sframe,
+# by build-id; with --infer, in cfi2sframe-infer.
 #
-#   --also PATH        also covers a file, or the programs and libraries below a directory: plugins
-#   --preload LIBRARY  also preloads LIBRARY, which then does not run in sframe-run itself
-#   --learn            lets the next run cover all files that the program and its children load in this run
-#   --infer            also covers code without CFI, such as hand-written assembly, by rows from its instructions
-#   -q                 does not print how many files have sections
-#   -v                 prints each file, and why it has no section
-#
-# Writes detached sections for the files that PROGRAM loads to ${XDG_CACHE_HOME:-~/.cache}/cfi2sframe (with --infer to
-# cfi2sframe-infer), by build-id, and runs PROGRAM with libsframe-backtrace.so preloaded. The exit status is PROGRAM's;
-# 125 if sframe-run fails, 126 if PROGRAM cannot be run, 127 if it is not found. If the cache cannot be used, PROGRAM
-# runs without it. sframe-run(1) has the details.
-#
-# CFI2SFRAME names the converter, SFRAME_BACKTRACE_LIBRARY the library, if they are elsewhere.
+# Standard output: "set NAME=VALUE", "say MESSAGE", "exit STATUS" and, at the end, "run", each followed by 0. Standard
+# error is /dev/null. 3 is that of sframe-run.
+# shellcheck disable=SC2154 # the variables
 set -eu
+umask 077
+[ -z "$learned" ] || trap 'rm -rf "$learned"' EXIT
 
-# The caller's preloaded libraries are for the program, not for the commands run here.
-preload=${LD_PRELOAD-}
-unset LD_PRELOAD
-
-say() { printf 'sframe-run: %s\n' "$*" >&2; }
-fail() { say "$1" && exit "${2:-125}"; }
-usage() {
-	echo "usage: sframe-run [--also PATH]... [--preload LIBRARY]... [--learn] [--infer] [-q] [-v] PROGRAM" \
-		"[ARGUMENT...]" >&2
-	exit 125
+say() { printf 'say %s\0' "$*"; }
+fail() {
+	[ -n "$learned" ] || say "$1" # printed before the program ran
+	printf 'exit 125\0'
+	exit
+}
+# run MESSAGE...: ends the script; sframe-run runs the program.
+run() {
+	[ -n "$quiet" ] || [ -z "$*" ] || say "$*"
+	printf 'run\0'
+	exit
 }
 newline='
 '
-also='' learn='' infer='' quiet='' verbose=''
-while [ $# -gt 0 ]; do
-	case $1 in
-	--also | --preload)
-		[ $# -ge 2 ] || usage
-		case $1 in
-		--also)
-			[ -e "$2" ] || fail "--also: $2 does not exist"
-			also=$also$2$newline
-			;;
-		*) preload=$preload${preload:+:}$2 ;;
-		esac
-		shift
-		;;
-	--learn) learn=1 ;;
-	--infer) infer=1 ;;
-	-q) quiet=1 ;;
-	-v) verbose=1 ;;
-	-h | --help)
-		sed -n '2,/^set/s/^# \{0,1\}//p' "$0"
-		exit 0
-		;;
-	--)
-		shift
-		break
-		;;
-	-*) usage ;;
-	*) break ;;
-	esac
-	shift
-done
-[ $# -gt 0 ] || usage
 
 # Start-up must be fast: a second run with the same files starts only three processes: cat once and stat twice.
-here=$0
-[ ! -h "$here" ] || here=$(readlink -f "$here")
-case $here in */*) here=${here%/*} ;; *) here=$(dirname "$(command -v "$here")") ;; esac
-case $here in /*) ;; *) here=$PWD/$here ;; esac
 # first FILE...: sets found to the first FILE that exists.
 first() {
 	for found; do
@@ -80,10 +40,13 @@ first() {
 # find_program NAME: sets found to the path of the program NAME. command -v would prefer shell builtins.
 find_program() {
 	found=$1
-	case $1 in */*) return ;; esac
+	case $1 in
+	*/*) return ;;
+	'') return 1 ;;
+	esac
 	set -f
 	IFS=:
-	for dir in $PATH; do
+	for dir in $search; do
 		found=${dir:-.}/$1
 		if [ -f "$found" ] && [ -x "$found" ]; then
 			set +f
@@ -95,32 +58,60 @@ find_program() {
 	unset IFS
 	return 1
 }
-# The converter is next to this script, in the build directory of a clone, or in PATH.
+# The converter and the library are next to sframe-run, or installed.
 cfi2sframe=${CFI2SFRAME-}
 if [ -z "$cfi2sframe" ]; then
-	first "$here/cfi2sframe" "$here/../../build/cfi2sframe" || find_program cfi2sframe ||
+	first "$here/cfi2sframe" || find_program cfi2sframe ||
 		fail "cfi2sframe is missing; install it next to sframe-run, or set CFI2SFRAME"
 	cfi2sframe=$found
 fi
 library=${SFRAME_BACKTRACE_LIBRARY-}
 if [ -z "$library" ]; then
 	first "$here"/../lib*/libsframe-backtrace.so "$here"/../lib/*/libsframe-backtrace.so \
-		"$here/../../build/libsframe-backtrace.so" ||
+		"$here/libsframe-backtrace.so" ||
 		fail "libsframe-backtrace.so is missing; install it in $here/../lib, or set SFRAME_BACKTRACE_LIBRARY"
 	library=$found
 fi
-case $library in /*) ;; *) library=$PWD/$library ;; esac
+case $library in /*) ;; *) library=${PWD-}/$library ;; esac
 case $library in *[:\ ]*) fail "LD_PRELOAD cannot name $library, whose path has a space or a colon; move it" ;; esac
 cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 cache=${cache:+$cache/cfi2sframe${infer:+-infer}} # with more rows, so stored separately
-case $cache in /* | '') ;; *) cache=$PWD/$cache ;; esac
+case $cache in /* | '') ;; *) cache=${PWD-}/$cache ;; esac
 
-find_program "$1" || fail "$1: not found" 127
+why="HOME and XDG_CACHE_HOME are unset"
+
+# open_cache: creates the cache, and returns whether it can be used; if not, why says why.
+open_cache() {
+	[ -n "$cache" ] || return 1
+	why="$cache cannot be created"
+	mkdir -p "$cache/known" "$cache/.build-id" || return 1
+	for dir in "$cache" "$cache/known" "$cache/.build-id"; do
+		why="$dir is a link, or other users can change it; remove it"
+		case $(stat -c '%F %A' "$dir") in directory\ ?????-??-?) ;; *) return 1 ;; esac
+		[ -O "$dir" ] || return 1
+	done
+}
+
+# detach: writes sections for the files listed on standard input, and prints a report on each, as a line of JSON,
+# without totals. A failure only costs speed.
+detach() {
+	tr '\n' '\0' | xargs -0 "$cfi2sframe" detach --format 3 ${infer:+--infer} ${verbose:+-v} --skip-unsupported \
+		--report json -o "$cache/" -- | sed '/"complete":true/d'
+}
+
+if [ -n "$learned" ]; then
+	open_cache || run
+	find "$learned" -type f -exec sed -n 's/^ *[0-9]*:\t\(calling init\|initialize program\): //p' {} + | sort -u |
+		while IFS= read -r name; do
+			find_program "$name" && [ -f "$found" ] && readlink -f "$found" || true
+		done | detach >/dev/null
+	run
+fi
+
+# sframe-run prints an error if it cannot execute the program.
+find_program "$1" && [ -f "$found" ] && [ -x "$found" ] || run
 program=$found
-[ -e "$program" ] || fail "$program: not found" 127
-[ -f "$program" ] || fail "$program: not a file" 126
-[ -x "$program" ] || fail "$program: not executable" 126
-case $program in /*) ;; *) program=$PWD/$program ;; esac
+case $program in /*) ;; *) program=${PWD-}/$program ;; esac
 case $program in
 */../*) program=$(readlink -f "$program") ;; # its stamp must be in the cache
 esac
@@ -148,7 +139,7 @@ others "$@"
 # A program's stamp records the request, the messages to print, and the state of files and sections at that time. If
 # nothing has changed, the files are not examined again.
 stamp=$cache/known$program/stamp
-key="$cfi2sframe|$library|$preload|$PATH|$PWD|$others|$also"
+key="$cfi2sframe|$library|$preload|$libraries|$search|${PWD-}|$others|$also"
 # state FILE...: prints the state of files, following links. mine FILE...: prints the state of the cache, which other
 # users must not change.
 state() { stat -L -c '%n %d %i %s %y %z' -- "$@"; }
@@ -172,47 +163,48 @@ current() {
 	set -f
 	IFS=$newline
 	# shellcheck disable=SC2086 # one file per line
-	now=$(state $files 2>/dev/null && mine $sections 2>/dev/null) || now=''
+	now=$(state $files && mine $sections) || now=''
 	set +f
 	unset IFS
 	[ "$now" = "$text" ]
 }
-run() {
-	[ -n "$quiet" ] || [ -z "$summary" ] || say "$summary"
-	[ -z "$cache" ] || export SFRAME_PATH="$cache${SFRAME_PATH:+:$SFRAME_PATH}"
+ten=/../../../../../../../../../..
+finish() {
+	path=$cache${SFRAME_PATH:+${cache:+:}$SFRAME_PATH}
+	[ "$path" = "${SFRAME_PATH-}" ] || printf 'set SFRAME_PATH=%s\0' "$path"
 	# Children inherit LD_PRELOAD. musl's dynamic linker would fail to load a library that needs glibc, but does not
 	# replace $ORIGIN, the directory of the program, and ignores libraries that it does not find.
 	# shellcheck disable=SC2016 # $ORIGIN is for the dynamic linker, which needs /proc for it
 	[ ! -e /proc/self/exe ] || library='$ORIGIN'$ten$ten$ten$ten$library
-	preload=$library${preload:+:$preload}
+	printf 'set LD_PRELOAD=%s\0' "$library${preload:+:$preload}"
+	run "$summary"
 }
-ten=/../../../../../../../../../..
-if [ -z "$learn" ] && current; then
-	run
-	export LD_PRELOAD="$preload"
-	exec "$command" "$@"
-fi
+! current || finish
 
 first /lib64/ld-linux-x86-64.so.2 /lib/ld-linux-aarch64.so.1 /lib/ld64.so.1 ||
 	fail "glibc's dynamic linker is missing; libsframe-backtrace.so needs glibc"
 rtld=$found
 
-is_elf() { [ "$(head -c 4 "$1" 2>/dev/null | od -An -c | tr -d ' ')" = '177ELF' ]; }
+is_elf() { [ "$(head -c 4 "$1" | od -An -c | tr -d ' ')" = '177ELF' ]; }
+
+# Lists contain one file per line.
+# programs DIR: prints the programs and libraries below a directory.
+programs() { find "$1" -type f \( -name '*.so' -o -name '*.so.*' -o -perm -100 \); }
 
 # private FILE: prints what a package installs for its program PREFIX/bin/NAME: plugins, modules, preloaded libraries.
 private() {
 	case $1 in */bin/*) ;; *) return 0 ;; esac
 	for dir in "${1%/bin/*}/lib/${1##*/}" "${1%/bin/*}"/lib/*/"${1##*/}"; do
-		[ ! -d "$dir" ] || find "$dir" -type f \( -name '*.so' -o -name '*.so.*' -o -perm -100 \)
+		[ ! -d "$dir" ] || programs "$dir"
 	done
 }
 
 # dependencies PROGRAM PLUGINS: prints the libraries that they load, without running their code. Static programs are
 # skipped: they would run, or crash the dynamic linker.
 dependencies() {
-	"$rtld" --verify "$1" 2>/dev/null || return 0
+	"$rtld" --verify "$1" || return 0
 	plugins=$(printf '%s\n' "$2" | grep '\.so' | tr '\n' :)
-	LD_PRELOAD=$plugins$preload "$rtld" --list "$1" 2>/dev/null |
+	LD_LIBRARY_PATH=$libraries LD_PRELOAD=$plugins$preload "$rtld" --list "$1" |
 		sed -n 's/^\t\(.* => \)\{0,1\}\(\/.*\) (0x[0-9a-f]*)$/\2/p'
 }
 
@@ -242,7 +234,7 @@ loads() (
 		find_program "${1:-sh}" && file=$(readlink -f "$found") || return 0
 		[ $depth -lt 5 ] || return 0
 	done
-	echo "$file"
+	printf '%s\n' "$file"
 	plugins=$(private "$file")
 	[ -z "$plugins" ] || printf '%s\n' "$plugins"
 	dependencies "$file" "$plugins"
@@ -266,7 +258,7 @@ missing() {
 	is_elf "$1" || return 0
 	if { [ -u "$1" ] && [ ! -O "$1" ]; } || { [ -g "$1" ] && [ ! -G "$1" ]; }; then
 		echo "is set-user-ID or set-group-ID; the dynamic linker does not preload the library"
-	elif ! "$rtld" --verify "$1" 2>/dev/null; then
+	elif ! "$rtld" --verify "$1"; then
 		echo "is static or for another machine; the library cannot be preloaded"
 	else
 		case $(interpreter "$1") in
@@ -282,7 +274,7 @@ list() {
 	done
 	printf %s "$also" | while IFS= read -r path; do
 		if [ -d "$path" ]; then
-			find "$path" -type f \( -name '*.so' -o -name '*.so.*' -o -perm -100 \)
+			programs "$path"
 		else
 			readlink -f "$path"
 		fi
@@ -290,32 +282,13 @@ list() {
 	echo "$library"
 }
 
-# detach: writes sections for the files listed on standard input, and prints a report on each, as a line of JSON,
-# without totals. A failure only costs speed.
-detach() {
-	tr '\n' '\0' | xargs -0 "$cfi2sframe" detach --format 3 ${infer:+--infer} ${verbose:+-v} --skip-unsupported \
-		--report json -o "$cache/" -- | sed '/"complete":true/d'
-}
 # field NAME: prints a field of the reports.
 field() { sed -n 's/.*[{,] *"'"$1"'": *"\([^"]*\)".*/\1/p'; }
-
-# open_cache: creates the cache, and returns whether it can be used; if not, why says why.
-open_cache() {
-	why="HOME and XDG_CACHE_HOME are unset"
-	[ -n "$cache" ] || return 1
-	why="$cache cannot be created"
-	mkdir -p "$cache/known" "$cache/.build-id" 2>/dev/null || return 1
-	for dir in "$cache" "$cache/known" "$cache/.build-id"; do
-		why="$dir is a link, or other users can change it; remove it"
-		case $(stat -c '%F %A' "$dir" 2>/dev/null) in directory\ ?????-??-?) ;; *) return 1 ;; esac
-		[ -O "$dir" ] || return 1
-	done
-}
 
 # prepare: writes sections and the stamp, and sets summary. No failure matters: set -e has no effect here.
 prepare() {
 	files=$(list | sort -u)
-	reports=$(printf '%s\n' "$files" | if [ -n "$verbose" ]; then detach; else detach 2>/dev/null; fi)
+	reports=$(printf '%s\n' "$files" | if [ -n "$verbose" ]; then detach 2>&3; else detach; fi)
 	sections=$(printf '%s\n' "$reports" | field output)
 	without=$(printf '%s\n' "$reports" | grep -v '"output":' | grep -v '"kept": *"\(not-elf\|section-exists\)"' |
 		field file)
@@ -324,16 +297,16 @@ prepare() {
 	if [ -n "$without" ]; then
 		kept=$(printf '%s\n' "$reports" | grep -v '"output":' | sed 's/"error":/"kept":"failed",&/' | field kept |
 			grep -v '^not-elf$' | sort -u | paste -s -d, -)
-		one=$(printf '%s\n' "$without" | head -n 1)
+		one=${without%%"$newline"*}
 		[ "${one##*/}" != "${program##*/}" ] || one=$command
 		summary="$summary; $(printf '%s\n' "$without" | wc -l | tr -d ' ') without ($kept), such as $one"
 	fi
 	why=$(missing "$program")
 	[ -z "$why" ] || summary="$command $why"
 	# Other processes may write the same stamp, or remove it.
-	mkdir -p "${stamp%/*}" 2>/dev/null && new=$(mktemp "$stamp.XXXXXX" 2>/dev/null) || return 1
+	mkdir -p "${stamp%/*}" && new=$(mktemp "$stamp.XXXXXX") || return 1
 	sections=$(printf '%s\n' "$cache" "$cache/known" "$cache/.build-id" "$sections")
-	{
+	(
 		printf '%s\n==%s\n==%s\n==%s\n==' "$key" "$summary" "$files" "$sections"
 		set -f
 		IFS=$newline
@@ -341,38 +314,14 @@ prepare() {
 		state $files
 		# shellcheck disable=SC2086
 		mine $sections
-		set +f
-		unset IFS
-	} >"$new" 2>/dev/null
-	mv "$new" "$stamp" 2>/dev/null || rm -f "$new" 2>/dev/null
+	) >"$new" && mv "$new" "$stamp" || rm -f "$new"
 }
 
-summary='' before=$(umask)
-umask 077
+summary=''
 if open_cache; then
 	prepare || true
 else
 	say "$why; $command runs without sections"
 	cache=''
 fi
-umask "$before"
-run
-logs=''
-[ -z "$learn" ] || [ -z "$cache" ] || logs=$(mktemp -d) || say "--learn has no effect"
-if [ -z "$logs" ]; then
-	export LD_PRELOAD="$preload"
-	exec "$command" "$@"
-fi
-
-# glibc's dynamic linker reports what the program and its children load.
-trap 'rm -rf "$logs"' EXIT
-status=0
-(
-	export LD_DEBUG=files LD_DEBUG_OUTPUT="$logs/log" LD_PRELOAD="$preload"
-	exec "$command" "$@"
-) || status=$?
-find "$logs" -type f -exec sed -n 's/^ *[0-9]*:\t\(calling init\|initialize program\): //p' {} + | sort -u |
-	while IFS= read -r name; do
-		find_program "$name" && [ -f "$found" ] && readlink -f "$found" || true
-	done | detach >/dev/null 2>&1 || say "some loaded files have no section"
-exit $status
+finish
