@@ -3,8 +3,8 @@
 #
 # sframe-run.c contains this script, and runs it as "sh -c SCRIPT sframe-run PROGRAM [ARGUMENT...]". Variables are its
 # other input: options (also, preload, infer, quiet, verbose), the values of PATH and LD_LIBRARY_PATH (search,
-# libraries), the directory of sframe-run (here) and, after a program has ended, the directory of the
-# dynamic linker's reports (learned). Detached sections are in ${XDG_CACHE_HOME:-~/.cache}/cfi2sframe,
+# libraries), the directory of sframe-run (here), a byte between fields (separator) and, after a program has ended, the
+# directory of the dynamic linker's reports (learned). Detached sections are in ${XDG_CACHE_HOME:-~/.cache}/cfi2sframe,
 # by build-id; with --infer, in cfi2sframe-infer.
 #
 # Standard output: "set NAME=VALUE", "say MESSAGE", "exit STATUS" and, at the end, "run", each followed by 0. Standard
@@ -151,22 +151,17 @@ mine() {
 }
 current() {
 	[ -z "$verbose" ] && [ -n "$cache" ] && [ -f "$stamp" ] || return 1
-	text=$(cat "$stamp")
-	[ "${text%%"$newline"==*}" = "$key" ] || return 1
-	text=${text#*"$newline"==}
-	summary=${text%%"$newline"==*}
-	text=${text#*"$newline"==}
-	files=${text%%"$newline"==*}
-	text=${text#*"$newline"==}
-	sections=${text%%"$newline"==*}
-	text=${text#*"$newline"==}
 	set -f
+	IFS=$separator
+	# shellcheck disable=SC2046 # fields; removing prefixes and suffixes would take quadratic time
+	set -- $(cat "$stamp")
 	IFS=$newline
 	# shellcheck disable=SC2086 # one file per line
-	now=$(state $files && mine $sections) || now=''
+	[ $# = 5 ] && [ "$1" = "$key" ] && now=$(state $3 && mine $4) || now=''
 	set +f
 	unset IFS
-	[ "$now" = "$text" ]
+	summary=${2-}
+	[ -n "$now" ] && [ "$now" = "$5" ]
 }
 ten=/../../../../../../../../../..
 finish() {
@@ -307,7 +302,7 @@ prepare() {
 	mkdir -p "${stamp%/*}" && new=$(mktemp "$stamp.XXXXXX") || return 1
 	sections=$(printf '%s\n' "$cache" "$cache/known" "$cache/.build-id" "$sections")
 	(
-		printf '%s\n==%s\n==%s\n==%s\n==' "$key" "$summary" "$files" "$sections"
+		printf "%s$separator" "$key" "$summary" "$files" "$sections"
 		set -f
 		IFS=$newline
 		# shellcheck disable=SC2086 # one file per line

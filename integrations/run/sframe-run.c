@@ -118,6 +118,7 @@ static int start(int n, char **arguments, const char *logs, pid_t *child) {
 	*to++ = join("quiet=", quiet, "");
 	*to++ = join("verbose=", verbose, "");
 	*to++ = join("learned=", logs, "");
+	*to++ = "separator=\036"; /* of fields */
 	*to++ = "LC_ALL=C";
 	*to = NULL;
 	char **list = checked(calloc((size_t)n + 5, sizeof *list));
