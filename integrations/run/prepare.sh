@@ -298,6 +298,9 @@ prepare() {
 	fi
 	why=$(missing "$program")
 	[ -z "$why" ] || summary="$command $why"
+	# Without memory or space, the next run tries again.
+	[ "$(printf '%s\n' "$reports" | wc -l)" -eq "$(printf '%s\n' "$files" | wc -l)" ] || return 1
+	! printf '%s\n' "$reports" | grep -q '"error":.*/\.build-id' || return 1
 	# Other processes may write the same stamp, or remove it.
 	mkdir -p "${stamp%/*}" && new=$(mktemp "$stamp.XXXXXX") || return 1
 	sections=$(printf '%s\n' "$cache" "$cache/known" "$cache/.build-id" "$sections")
