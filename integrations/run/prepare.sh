@@ -172,6 +172,8 @@ finish() {
 	# shellcheck disable=SC2016 # $ORIGIN is for the dynamic linker, which needs /proc for it
 	[ ! -e /proc/self/exe ] || library='$ORIGIN'$ten$ten$ten$ten$library
 	printf 'set LD_PRELOAD=%s\0' "$library${preload:+:$preload}"
+	# AddressSanitizer's library must otherwise be the first one, but if it is preloaded, children use it as well.
+	printf 'set ASAN_OPTIONS=%s\0' "verify_asan_link_order=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 	run "$summary"
 }
 ! current || finish
@@ -261,6 +263,14 @@ missing() {
 		esac
 	fi
 }
+
+# Clang links ThreadSanitizer's runtime into the program. Its dl_iterate_phdr crashes if a preloaded library calls it
+# before the program starts.
+printf '%s\n%s' "$program" "$others" | while IFS= read -r path; do
+	if grep -q __interceptor_dl_iterate_phdr "$path" && grep -q __tsan_init "$path"; then
+		echo "$path"
+	fi
+done | grep -q . && run "$command runs without the library, because of ThreadSanitizer's runtime"
 
 list() {
 	loads "$program"

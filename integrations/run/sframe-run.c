@@ -100,7 +100,7 @@ static char *directory(void) {
  * descriptor for the shell's output, or -1. */
 static int start(int n, char **arguments, const char *logs, pid_t *child) {
 	static const char *const copied[] = {
-		"CFI2SFRAME", "HOME", "PWD", "SFRAME_BACKTRACE_LIBRARY", "SFRAME_PATH", "XDG_CACHE_HOME"};
+		"ASAN_OPTIONS", "CFI2SFRAME", "HOME", "PWD", "SFRAME_BACKTRACE_LIBRARY", "SFRAME_PATH", "XDG_CACHE_HOME"};
 	enum { NUM_COPIED = sizeof copied / sizeof *copied };
 	const char *path = getenv("PATH"), *libraries = getenv("LD_LIBRARY_PATH");
 	path = path != NULL ? path : "/bin:/usr/bin"; /* as in execvp */
