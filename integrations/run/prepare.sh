@@ -78,7 +78,24 @@ cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 cache=${cache:+$cache/cfi2sframe${infer:+-infer}} # with more rows, so stored separately
 case $cache in /* | '') ;; *) cache=${PWD-}/$cache ;; esac
 
+# The library accepts directories of up to 256 bytes, 1,023 bytes together.
+fits() {
+	rest=1023
+	set -f
+	IFS=:
+	for dir in $1; do
+		[ ${#dir} -le 256 ] || rest=0
+		rest=$((rest - ${#dir} - 1))
+	done
+	set +f
+	unset IFS
+	[ $rest -ge 0 ]
+}
 why="HOME and XDG_CACHE_HOME are unset"
+if ! fits "$cache"; then
+	why="$cache is longer than 256 bytes" cache=''
+fi
+case $cache in *:*) why="$cache contains a colon" cache='' ;; esac
 
 # open_cache: creates the cache, and returns whether it can be used; if not, why says why.
 open_cache() {
@@ -122,6 +139,7 @@ others() {
 	others='' name=1
 	for arg; do
 		case $arg in
+		*"$newline"*) ;;
 		*/*) [ ! -f "$arg" ] || [ ! -x "$arg" ] || others=$others$arg$newline ;;
 		-* | *=* | '') ;;
 		*)
@@ -144,6 +162,7 @@ key="$cfi2sframe|$library|$preload|$libraries|$search|${PWD-}|$others|$also"
 # users must not change.
 state() { stat -L -c '%n %d %i %s %y %z' -- "$@"; }
 mine() {
+	cd "$cache"
 	for file; do
 		[ -s "$file" ] || return 1
 	done
@@ -166,6 +185,10 @@ current() {
 ten=/../../../../../../../../../..
 finish() {
 	path=$cache${SFRAME_PATH:+${cache:+:}$SFRAME_PATH}
+	if ! fits "$path"; then
+		say "SFRAME_PATH is ignored: its directories may have 256 bytes, and 1,023 together with the cache"
+		path=$cache
+	fi
 	[ "$path" = "${SFRAME_PATH-}" ] || printf 'set SFRAME_PATH=%s\0' "$path"
 	# Children inherit LD_PRELOAD. musl's dynamic linker would fail to load a library that needs glibc, but does not
 	# replace $ORIGIN, the directory of the program, and ignores libraries that it does not find.
@@ -184,9 +207,9 @@ rtld=$found
 
 is_elf() { [ "$(head -c 4 "$1" | od -An -c | tr -d ' ')" = '177ELF' ]; }
 
-# Lists contain one file per line.
+# Lists contain one file per line, and no files whose paths contain a newline.
 # programs DIR: prints the programs and libraries below a directory.
-programs() { find "$1" -type f \( -name '*.so' -o -name '*.so.*' -o -perm -100 \); }
+programs() { find "$1" -type f ! -path "*$newline*" \( -name '*.so' -o -name '*.so.*' -o -perm -100 \); }
 
 # private FILE: prints what a package installs for its program PREFIX/bin/NAME: plugins, modules, preloaded libraries.
 private() {
@@ -231,7 +254,7 @@ loads() (
 		find_program "${1:-sh}" && file=$(readlink -f "$found") || return 0
 		[ $depth -lt 5 ] || return 0
 	done
-	printf '%s\n' "$file"
+	case $file in *"$newline"*) ;; *) printf '%s\n' "$file" ;; esac
 	plugins=$(private "$file")
 	[ -z "$plugins" ] || printf '%s\n' "$plugins"
 	dependencies "$file" "$plugins"
@@ -250,7 +273,7 @@ interpreter() (
 	done
 )
 
-# missing FILE: prints why the library is not loaded into a program.
+# missing FILE: prints why the library is not loaded into a program, or why the program is not covered.
 missing() {
 	is_elf "$1" || return 0
 	if { [ -u "$1" ] && [ ! -O "$1" ]; } || { [ -g "$1" ] && [ ! -G "$1" ]; }; then
@@ -261,6 +284,7 @@ missing() {
 		case $(interpreter "$1") in
 		*/ld-musl-*) echo "uses musl, which does not load the library: it needs glibc" ;;
 		esac
+		case $1 in *"$newline"*) echo "has a newline in its path, and is not covered" ;; esac
 	fi
 }
 
@@ -288,13 +312,13 @@ list() {
 }
 
 # field NAME: prints a field of the reports.
-field() { sed -n 's/.*[{,] *"'"$1"'": *"\([^"]*\)".*/\1/p'; }
+field() { sed -n 's/.*[{,] *"'"$1"'": *"\(\([^"\\]\|\\.\)*\)".*/\1/p'; }
 
 # prepare: writes sections and the stamp, and sets summary. No failure matters: set -e has no effect here.
 prepare() {
 	files=$(list | sort -u)
 	reports=$(printf '%s\n' "$files" | if [ -n "$verbose" ]; then detach 2>&3; else detach; fi)
-	sections=$(printf '%s\n' "$reports" | field output)
+	sections=$(printf '%s\n' "$reports" | sed -n 's/.*"output": *"[^,]*\/\(\.build-id\/[0-9a-f/]*\.sframe\)".*/\1/p')
 	without=$(printf '%s\n' "$reports" | grep -v '"output":' | grep -v '"kept": *"\(not-elf\|section-exists\)"' |
 		field file)
 	num=$(printf %s "$sections" | grep -c .)
@@ -313,7 +337,7 @@ prepare() {
 	! printf '%s\n' "$reports" | grep -q '"error":.*/\.build-id' || return 1
 	# Other processes may write the same stamp, or remove it.
 	mkdir -p "${stamp%/*}" && new=$(mktemp "$stamp.XXXXXX") || return 1
-	sections=$(printf '%s\n' "$cache" "$cache/known" "$cache/.build-id" "$sections")
+	sections=$(printf '%s\n' . known .build-id "$sections")
 	(
 		printf "%s$separator" "$key" "$summary" "$files" "$sections"
 		set -f

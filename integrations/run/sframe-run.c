@@ -259,7 +259,10 @@ int main(int argc, char **argv) {
 		case ALSO:
 			if (access(optarg, F_OK) != 0)
 				fail("--also: ", optarg, " does not exist", FAILED);
-			also = join(also, optarg, "\n");
+			if (strchr(optarg, '\n') != NULL)
+				say("--also: ", optarg, " has a newline in its path, and is not covered");
+			else
+				also = join(also, optarg, "\n");
 			break;
 		case PRELOAD:
 			preload = join(preload, preload[0] != 0 ? ":" : "", optarg);
