@@ -157,7 +157,9 @@ others "$@"
 # A program's stamp records the request, the messages to print, and the state of files and sections at that time. If
 # nothing has changed, the files are not examined again.
 stamp=$cache/known$program/stamp
-key="$cfi2sframe|$library|$preload|$libraries|$search|${PWD-}|$others|$also"
+kernel=''
+[ ! -r /proc/version ] || read -r kernel </proc/version || :
+key="$kernel|$cfi2sframe|$library|$preload|$libraries|$search|${PWD-}|$others|$also"
 # state FILE...: prints the state of files, following links. mine FILE...: prints the state of the cache, which other
 # users must not change.
 state() { stat -L -c '%n %d %i %s %y %z' -- "$@"; }
@@ -296,8 +298,24 @@ printf '%s\n%s' "$program" "$others" | while IFS= read -r path; do
 	fi
 done | grep -q . && run "$command runs without the library, because of ThreadSanitizer's runtime"
 
+# vdso: prints the path of a copy of the vDSO, which the kernel maps into each process. Other programs' stamps contain
+# the state of the copy, so it is replaced only if it differs.
+vdso() (
+	file=$cache/vdso.so
+	exec 9</proc/self/mem
+	while read -r range _ _ _ _ name; do
+		[ "$name" = '[vdso]' ] || continue
+		begin=$((0x${range%-*} / 4096)) end=$((0x${range#*-} / 4096))
+		new=$(mktemp "$file.XXXXXX") || return
+		dd bs=4096 skip=$begin count=$((end - begin)) <&9 >"$new" && ! cmp -s "$new" "$file" && mv "$new" "$file"
+		rm -f "$new"
+		echo "$file"
+	done </proc/self/maps
+)
+
 list() {
 	loads "$program"
+	vdso
 	printf %s "$others" | while IFS= read -r path; do
 		loads "$path"
 	done
