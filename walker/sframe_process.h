@@ -154,7 +154,7 @@ struct sfw_separates {
 /* sfw_set_directories sets the directories from a list with colons, such as SFRAME_PATH. It returns 0 if there are too
  * many, or if their names are too long. */
 static inline int sfw_set_directories(struct sfw_separates *s, const char *path) {
-	char *to = s->directories;
+	char *to = (char *)memset(s->directories, 0, sizeof s->directories);
 	for (size_t n; path != NULL && *path != 0; path += n + (path[n] == ':')) {
 		n = strcspn(path, ":");
 		if (n == 0)

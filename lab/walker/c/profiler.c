@@ -125,7 +125,10 @@ int main(int argc, char **argv) {
 	static char other[SIZE];
 	const stack_t alternate = {other, 0, sizeof other};
 	void *file;
-	check(argc > 2 && sfw_set_directories(&separates, getenv("SFRAME_PATH")), "arguments");
+	char longer[SFW_MAX_PATH + 1] = {0};
+	memset(longer, 'x', SFW_MAX_PATH); /* is replaced */
+	check(argc > 2 && sfw_set_directories(&separates, longer) &&
+		sfw_set_directories(&separates, getenv("SFRAME_PATH")), "arguments");
 	memset(&action, 0, sizeof action);
 	action.sa_sigaction = on_trap;
 	action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
