@@ -395,7 +395,9 @@ static inline enum sfw_how sfw_separate_section(
 }
 
 /*
- * A list of loaded files, for systems without _dl_find_object. Zeroed memory is an empty list.
+ * A list of loaded files, for systems without _dl_find_object. Zeroed memory is an empty list. ThreadSanitizer sees
+ * neither the barriers of the list nor the locks of the dynamic linker, so it must ignore these functions: while it
+ * reports a race, it may wait for the dynamic linker, which waits for it.
  */
 struct sfw_file_list {
 	size_t num, max; /* of files, which follow in descending order: new files are mapped below others */
@@ -412,7 +414,8 @@ struct sfw_update {
 	struct sfw_separates *separates;
 };
 
-static inline int sfw_list_file(struct dl_phdr_info *info, size_t size, void *update) {
+__attribute__((no_sanitize("thread"))) static inline int sfw_list_file(
+	struct dl_phdr_info *info, size_t size, void *update) {
 	const size_t first = 84; /* as many as fit into a page */
 	const struct sfw_update *u = (const struct sfw_update *)update;
 	struct sfw_file_list *list = *u->list;
@@ -446,7 +449,7 @@ static inline int sfw_list_file(struct dl_phdr_info *info, size_t size, void *up
 }
 
 /* sfw_other_list empties the list that is not valid. */
-static inline struct sfw_file_list **sfw_other_list(struct sfw_files *f) {
+__attribute__((no_sanitize("thread"))) static inline struct sfw_file_list **sfw_other_list(struct sfw_files *f) {
 	struct sfw_file_list **list = &f->lists[(f->updates + 1) % 2];
 	__sync_synchronize(); /* a lookup that reads a change also reads the last change of updates */
 	if (*list != NULL)
@@ -472,7 +475,8 @@ static inline void sfw_forget_files(struct sfw_files *f) {
 }
 
 /* sfw_listed_file finds a file in a list, and returns whether it could. */
-static inline int sfw_listed_file(const struct sfw_files *files, uint64_t address, struct sfw_file *f) {
+__attribute__((no_sanitize("thread"))) static inline int sfw_listed_file(
+	const struct sfw_files *files, uint64_t address, struct sfw_file *f) {
 	enum { TRIES = 8 };
 	for (unsigned tries = 0; tries < TRIES; tries++) {
 		const unsigned updates = __atomic_load_n(&files->updates, __ATOMIC_ACQUIRE);
@@ -503,7 +507,7 @@ static inline int sfw_listed_file(const struct sfw_files *files, uint64_t addres
  * _dl_find_object, and returns whether there is one. The latter omits the vDSO. AT_PHDR gives the address of the
  * program's headers; those of other files are in the first page, except in a few libraries, which are walked as if they
  * had no section. Not inlined: alternate stacks are small. */
-__attribute__((noinline, unused)) static int sfw_find_file(
+__attribute__((noinline, unused, no_sanitize("thread"))) static int sfw_find_file(
 	const struct sfw_files *files, uint64_t address, struct sfw_file *f) {
 	f->h = NULL;
 	f->num = 0;

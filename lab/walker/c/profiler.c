@@ -100,6 +100,20 @@ static void *look_up(void *unused) {
 	return unused;
 }
 
+/* Lookups find a file that another thread has loaded. ThreadSanitizer does not see what the dynamic linker locks, so
+ * nothing orders the linker's writes before these reads. */
+static uint64_t loaded;
+static void *look_up_loaded(void *unused) {
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+		const uint64_t address = __atomic_load_n(&loaded, __ATOMIC_RELAXED);
+		struct sfw_file f;
+		int found = sfw_find_file(NULL, address, &f) && address - f.begin < f.end - f.begin && f.h != NULL;
+		if (address != 0)
+			__atomic_add_fetch(found ? &whole : &wrong, 1, __ATOMIC_RELAXED);
+	}
+	return unused;
+}
+
 static pthread_t start(void *(*function)(void *)) {
 	pthread_t thread;
 	__atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
@@ -107,10 +121,9 @@ static pthread_t start(void *(*function)(void *)) {
 	return thread;
 }
 
-static void end(pthread_t thread, const char *place) {
+static void end(pthread_t thread) {
 	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
-	print(place);
 }
 
 /* Code with a frame pointer that points into an unmapped page. */
@@ -148,13 +161,25 @@ int main(int argc, char **argv) {
 		dlclose(file);
 		sfw_update_files(&files, &separates);
 	}
-	end(thread, "threads");
+	end(thread);
+	print("threads");
 
 	thread = start(look_up);
 	for (int i = 0; i < 100 * ROUNDS; i++)
 		sfw_update_files(&files, NULL);
+	end(thread);
 	wrong = 1000 * early > whole;
-	end(thread, "lookups");
+	print("lookups");
+
+#ifdef DLFO_STRUCT_HAS_EH_DBASE
+	thread = start(look_up_loaded);
+	__atomic_store_n(&loaded, (uint64_t)(uintptr_t)load(argv[2], &file), __ATOMIC_RELAXED);
+	usleep(10000);
+	end(thread);
+	print("loaded");
+#else
+	(void)look_up_loaded;
+#endif
 
 	check((unmapped = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) != MAP_FAILED, "mmap");
 	if (sigsetjmp(after, 1) == 0)
