@@ -1,6 +1,6 @@
 /*
  * Walks of stacks in the running process, on Linux: what profilers, crash handlers and runtimes need in addition to
- * sframe_walker.h. Every function is static. In a signal handler:
+ * sframe_walker.h. Every function is static. Define _GNU_SOURCE first. In a signal handler:
  *
  *	static const struct sfw_process process = {.probe = 1};
  *	static void on_sample(int signal, siginfo_t *info, void *context) {
@@ -64,7 +64,8 @@ struct sfw_file {
 	const char *name;
 };
 
-/* State of walks in this process. It belongs to one thread; signal handlers that interrupt each other may share it. */
+/* How to walk in this process. A walk uses a copy, so threads and signal handlers may share it, unless it contains the
+ * stack of a thread. */
 struct sfw_process {
 	/* Memory that is read directly: mapped stacks. The last one is private to probes. */
 	struct sfw_range stacks[SFW_NUM_STACKS];
@@ -468,7 +469,7 @@ static inline int sfw_update_files(struct sfw_files *f, struct sfw_separates *se
 }
 
 /* sfw_forget_files makes the list empty. Call it before dlclose, which may unmap sections (glibc; musl's does not), and
- * sfw_update_files afterwards. */
+ * sfw_update_files afterwards. Until then, walks in all threads end with SFW_NO_SECTION. */
 static inline void sfw_forget_files(struct sfw_files *f) {
 	sfw_other_list(f);
 	__atomic_store_n(&f->updates, f->updates + 1, __ATOMIC_RELEASE);

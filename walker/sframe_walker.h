@@ -102,7 +102,7 @@ struct sfw_regs {
 };
 
 /* Rows by pc, for walking stacks of this process (the stacks in struct sfw_space). The program provides the memory,
- * zeroed. Threads and signal handlers may share a cache: a slot written by two of them at once is invalid. */
+ * zeroed. Threads and signal handlers may share the slots: a slot written by two of them at once is invalid. */
 struct sfw_cache_slot {
 	uint64_t key; /* made of the pc, the row and the generation, so a row is never used for others */
 	uint64_t row; /* SFW_KEPT_ROW and others */
@@ -144,7 +144,7 @@ struct sfw_frame {
 	uint64_t pc;
 	uint64_t sp;     /* when control returns to this frame, or 0 if it is unknown */
 	uint8_t how;     /* enum sfw_how: how this frame was found */
-	uint8_t interrupted;
+	uint8_t interrupted; /* pc is the next instruction. Otherwise it is a return address: pc - 1 is in the call. */
 };
 
 /* Constants of each ABI. */
