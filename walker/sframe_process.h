@@ -593,9 +593,10 @@ static inline void sfw_learn_bounds(struct sfw_bounds *b) {
 		((limit.rlim_cur < most ? limit.rlim_cur : most) & ~(page - 1));
 }
 
-/* sfw_own_stack finds the calling thread's stack, from sp up, and returns whether sp is in it. All of it is mapped, or
- * may be. */
+/* sfw_own_stack finds the calling thread's stack, from the red zone below sp up, and returns whether sp is in it. All
+ * of it is mapped, or may be. After an epilogue has popped registers, CFI still finds them in the red zone. */
 static inline int sfw_own_stack(const struct sfw_bounds *b, uint64_t sp, struct sfw_range *stack) {
+	enum { RED_ZONE = 128 };
 	struct sfw_range own = b->main_stack;
 	const uint64_t low = b->descriptor_at != 0 ? sfw_descriptor_word(b->descriptor_at) : 0;
 	if (low != 0) {
@@ -604,7 +605,7 @@ static inline int sfw_own_stack(const struct sfw_bounds *b, uint64_t sp, struct 
 	}
 	if (sp < own.low || sp >= own.high)
 		return 0;
-	stack->low = sp;
+	stack->low = sp - own.low > RED_ZONE ? sp - RED_ZONE : own.low;
 	stack->high = own.high;
 	return 1;
 }

@@ -429,7 +429,7 @@ func TestOtherMachines(t *testing.T) {
 		writeSeparate(t, store, filepath.Join(dir, "edges"), filepath.Join(from, "libc.so.6"),
 			filepath.Join(from, "libgcc_s.so.1"), filepath.Join(from, m.loader))
 		names := []string{"begin", "interrupted", "calls", "errno", "stack", "changing", "freed", "overflow",
-			"contexts"}
+			"contexts", "epilogue"}
 		for _, name := range names {
 			if name == "contexts" && m.machine == "s390x" {
 				continue // libgcc's trace does not end
@@ -450,7 +450,7 @@ func TestOtherMachines(t *testing.T) {
 }
 
 // TestEdges runs the cases in edges.c: signal handlers, sandboxes, constructors and files that change. The cases
-// "begin", "calls", "stack", "sandbox", "truncated" and "contexts" require that all files have sections.
+// "begin", "calls", "stack", "sandbox", "truncated", "contexts" and "epilogue" require that all files have sections.
 func TestEdges(t *testing.T) {
 	dir := build(t, edges, plugins)
 	store := filepath.Join(dir, "store")
@@ -465,6 +465,7 @@ func TestEdges(t *testing.T) {
 		{"outermost", nil}, {"sandbox", all}, {"changing", nil}, {"changing", all}, {"overflow", all},
 		{"freed", all}, {"replaced", all}, {"forked", all}, {"contexts", all}, {"registered", all},
 		{"registered", nil}, {"stopped", all}, {"stopped", nil},
+		{"epilogue", all},
 		{"truncated", all}, // the last, because it destroys the sections
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -218,6 +218,39 @@ static int stack_use(void) {
 	return used <= MOST && seen.n >= 4;
 }
 
+/* ASan does not see that a handler leaves these frames by longjmp. */
+#define UNCHECKED __attribute__((noinline, no_sanitize("address")))
+
+/* popped() faults in its epilogue. Its CFI still finds the frame pointer where it was saved, below the stack pointer. */
+void popped(void);
+__asm__(".text\n.type popped, %function\npopped:\n\t.cfi_startproc\n"
+#if defined(__x86_64__)
+	"\tpush %rbp\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset 6, -16\n\tpop %rbp\n\t.cfi_def_cfa_offset 8\n"
+	"\tmovl $0, 0\n"
+#elif defined(__aarch64__)
+	"\tstp x29, x30, [sp, #-16]!\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset 29, -16\n\t.cfi_offset 30, -8\n"
+	"\tldp x29, x30, [sp], #16\n\t.cfi_def_cfa_offset 0\n\tmov x1, #0\n\tstr x1, [x1]\n"
+#elif defined(__s390x__)
+	"\tstmg %r11, %r15, 88(%r15)\n\t.cfi_offset 11, -72\n\t.cfi_offset 14, -48\n\t.cfi_offset 15, -40\n"
+	"\tlmg %r11, %r15, 88(%r15)\n\tlghi %r1, 0\n\tstg %r1, 0(%r1)\n"
+#endif
+	"\t.cfi_endproc\n.size popped, . - popped\n");
+
+/* After the handler, the trampoline, popped() and this function come the frames of the previous trace. */
+static UNCHECKED int epilogue(void) {
+	static unsigned char stack[STACK];
+	stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack};
+	sigaltstack(&alternate, NULL);
+	handle(on_alternate, SA_ONSTACK);
+	before.n = backtrace(before.pc, MAX);
+	if (sigsetjmp(back, 1) == 0)
+		popped();
+	if (seen.n == before.n + 3 && memcmp(seen.pc + 4, before.pc + 1, (size_t)(before.n - 1) * sizeof *before.pc) == 0)
+		return 1;
+	printf("%d frames in the handler, %d before\n", seen.n, before.n);
+	return 0;
+}
+
 /* Recursion with frames of various sizes overflows the stack. The trace in the handler must have all frames. */
 enum { MAX_DEEP = 1 << 19, THREAD_STACK = 1 << 20 };
 static void *deep[MAX_DEEP];
@@ -229,8 +262,6 @@ static void on_overflow(int number) {
 	siglongjmp(back, 1);
 }
 
-/* ASan does not see that a handler leaves these frames by longjmp. */
-#define UNCHECKED __attribute__((noinline, no_sanitize("address")))
 #define RECURSE(size) \
 	static UNCHECKED int recurse_##size(int depth) { \
 		volatile char space[size]; \
@@ -703,6 +734,7 @@ int main(int n, char **arguments) {
 	} cases[] = {{"begin", begin}, {"interrupted", interrupted}, {"calls", calls}, {"errno", keeps_errno},
 		{"stack", stack_use}, {"outermost", outermost}, {"sandbox", in_sandbox}, {"same", equal_traces},
 		{"changing", changing}, {"overflow", overflow}, {"freed", freed}, {"stopped", stopped},
+		{"epilogue", epilogue},
 		{"registered", registered}, {"contexts", contexts}};
 	if (n > 2 && strcmp(arguments[1], "truncated") == 0)
 		result = truncated(arguments + 2);
