@@ -27,8 +27,6 @@
  * errno, is a cancellation point, or calls malloc, except that dlclose behaves like libc's. If the constructor has not
  * run yet (in a call from another file's constructor), the first call prepares the library with dlsym, which takes
  * locks and may allocate.
- *
- * Licence: BSD 3-Clause, like the rest of the project.
  */
 #include "backtrace.h"
 
@@ -62,17 +60,21 @@ static struct {
 enum sframe_mode sframe_otherwise;
 
 /* Rows by pc, shared by all threads, valid for one generation. It changes before dlclose, and again afterwards,
- * because destructors may capture traces. It also changes when the dynamic linker loads a file, perhaps at the
- * addresses of one that another dlclose has unloaded: libc's, which libraries call that were loaded with RTLD_DEEPBIND,
- * or that of another namespace. */
-enum { NUM_SLOTS = 1 << 16, LOADS = 32 };
+ * because destructors may capture traces. It also changes when the dynamic linker loads or unloads a file without this
+ * dlclose: by libc's, which libraries call that were loaded with RTLD_DEEPBIND, or in another namespace. */
+enum { NUM_SLOTS = 1 << 16 };
 static struct sfw_cache_slot slots[NUM_SLOTS] __attribute__((aligned(64)));
 static uint64_t closed;
-static const uint64_t *loads; /* the dynamic linker's count, or NULL */
+static const uint64_t *loads;  /* the dynamic linker's count, or NULL */
+static const uint32_t *loaded; /* the number of files in the first namespace, or NULL */
 
 static uint64_t generation(void) {
 	uint64_t n = __atomic_load_n(&closed, __ATOMIC_SEQ_CST);
-	return loads != NULL ? n + (__atomic_load_n(loads, __ATOMIC_SEQ_CST) << LOADS) : n;
+	if (loads != NULL)
+		n += __atomic_load_n(loads, __ATOMIC_SEQ_CST) * 0x9e3779b97f4a7c15U;
+	if (loaded != NULL)
+		n += __atomic_load_n(loaded, __ATOMIC_SEQ_CST) * 0xc2b2ae3d27d4eb4fU;
+	return n;
 }
 
 PUBLIC int EXPORTED(dlclose)(void *handle) {
@@ -84,25 +86,33 @@ PUBLIC int EXPORTED(dlclose)(void *handle) {
 }
 
 #ifndef SFRAME_BACKTRACE_WRAP
-static int get_adds(struct dl_phdr_info *info, size_t size, void *adds) {
+static int get_counts(struct dl_phdr_info *info, size_t size, void *counts) {
 	(void)size;
-	*(uint64_t *)adds = info->dlpi_adds;
+	((uint64_t *)counts)[0] = info->dlpi_adds;
+	((uint64_t *)counts)[1] = info->dlpi_adds - info->dlpi_subs;
 	return 1;
 }
 
-/* find_loads finds the count that dl_iterate_phdr returns as dlpi_adds, which takes a lock. glibc 2.35 to 2.43 have it
- * in _rtld_global, after a recursive mutex. */
-static void find_loads(void) {
+/* find_counts finds the counts that dl_iterate_phdr returns, which takes a lock. glibc 2.35 to 2.43 have them in
+ * _rtld_global: the number of files after the first file, and the number of loads after a recursive mutex. */
+static void find_counts(void) {
 	const unsigned char *global = dlsym(RTLD_DEFAULT, "_rtld_global");
 	const ElfW(Sym) *symbol = NULL;
-	uint64_t adds = 0;
+	uint64_t counts[2] = {0, 0};
+	struct dl_find_object o;
 	Dl_info info;
-	dl_iterate_phdr(get_adds, &adds);
-	if (global == NULL || dladdr1(global, &info, (void **)(uintptr_t)&symbol, RTLD_DL_SYMENT) == 0 || symbol == NULL)
+	dl_iterate_phdr(get_counts, counts);
+	if (global == NULL || _dl_find_object(slots, &o) != 0)
+		return;
+	while (o.dlfo_link_map->l_prev != NULL)
+		o.dlfo_link_map = o.dlfo_link_map->l_prev;
+	if (memcmp(global, &o.dlfo_link_map, 8) == 0 && sfw_load32(global + 8, 0) == counts[1])
+		loaded = (const uint32_t *)(const void *)(global + 8);
+	if (dladdr1(global, &info, (void **)(uintptr_t)&symbol, RTLD_DL_SYMENT) == 0 || symbol == NULL)
 		return;
 	for (size_t at = sizeof(pthread_mutex_t); at + 8 <= symbol->st_size; at += 8) {
 		const pthread_mutex_t *m = (const pthread_mutex_t *)(const void *)(global + at - sizeof *m);
-		if (m->__data.__kind == PTHREAD_MUTEX_RECURSIVE && *(const uint64_t *)(const void *)(global + at) == adds)
+		if (m->__data.__kind == PTHREAD_MUTEX_RECURSIVE && *(const uint64_t *)(const void *)(global + at) == counts[0])
 			loads = (const uint64_t *)(const void *)(global + at);
 	}
 }
@@ -113,10 +123,24 @@ static void find_loads(void) {
  * any value in a register: from there on, all other memory is probed. So are frames larger than the window. */
 enum { WINDOW = 1 << 16 };
 static struct sfw_bounds bounds;
+static int can_probe; /* emulators may not check the address first */
 
 static void set_window(struct walk *w, uint64_t sp) {
 	w->process.stacks[0] = (struct sfw_range){sp, sp + WINDOW};
 	w->assumed = 1;
+}
+
+static void forget_window(struct walk *w) {
+	if (w->assumed)
+		w->process.stacks[0] = (struct sfw_range){0, 0};
+	w->assumed = 0;
+	w->process.probe = (uint8_t)can_probe;
+}
+
+/* check_pc forgets the window if it contains pc: the stack may end before it. */
+static void check_pc(struct walk *w, uint64_t pc) {
+	if (w->assumed && sfw_stack_of(w->process.stacks, 1, pc) != NULL)
+		forget_window(w);
 }
 
 void sframe_start_walk(struct walk *w, uint64_t sp, uint8_t signal) {
@@ -128,9 +152,11 @@ void sframe_start_walk(struct walk *w, uint64_t sp, uint8_t signal) {
 	w->process.how = SFW_NO_SECTION;
 	w->assumed = 0;
 	w->signal = signal;
-	int own = sfw_own_stack(&bounds, sp, &w->process.stacks[0]);
-	w->process.probe = signal || (!own && sframe_otherwise == BY_FRAME_POINTER); /* without rows, sp can be any value */
-	if (!own && !w->process.probe)
+	int own = (!signal || sfw_probe(&w->process.stacks[SFW_NUM_STACKS - 1], sp)) &&
+		sfw_own_stack(&bounds, sp, &w->process.stacks[0]);
+	int any = signal || (!own && sframe_otherwise == BY_FRAME_POINTER); /* without rows, sp can be any value */
+	w->process.probe = any && can_probe;
+	if (!own && !any)
 		set_window(w, sp);
 	w->cache = (struct sfw_cache){slots, NUM_SLOTS, generation()};
 	w->space = (struct sfw_space){
@@ -145,11 +171,9 @@ static void note_signal(struct walk *w, const struct sfw_regs *regs, const struc
 	w->signal |= frame->interrupted || frame->how == SFW_SIGNAL || regs->interrupted || regs->how == SFW_SIGNAL;
 	if (!w->signal)
 		return;
-	w->process.probe = 1;
-	if (w->assumed)
-		w->process.stacks[0] = (struct sfw_range){0, 0};
-	w->assumed = 0;
-	if (regs->how == SFW_SIGNAL && sfw_get(regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp))
+	forget_window(w);
+	if (regs->how == SFW_SIGNAL && sfw_get(regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp) &&
+		sfw_stack_of(w->process.stacks, 1, sp) == NULL && sfw_probe(&w->process.stacks[SFW_NUM_STACKS - 1], sp))
 		sfw_own_stack(&bounds, sp, &w->process.stacks[0]);
 }
 
@@ -169,8 +193,9 @@ enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame
 	uint64_t sp = 0;
 	enum sfw_how end;
 	int probed, again;
+	check_pc(w, regs->pc);
 	do {
-		probed = w->process.probe;
+		probed = w->process.probe || !can_probe;
 		sfw_walk_on(&w->space, &w->section, regs, frame, 1, &end);
 		note_signal(w, regs, frame);
 		again = !probed && (end == SFW_BAD_MEMORY || (end == SFW_NO_SECTION && w->process.file.end == 0));
@@ -193,11 +218,15 @@ int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs, int to_l
 	void *pc = (void *)(uintptr_t)(regs->pc - 1), *bases[3];
 	if (sframe_otherwise != BY_DWARF || w->signal || regs->interrupted)
 		return 0;
-	return !to_libgcc || (libgcc.find_fde != NULL && libgcc.find_fde(pc, bases) != NULL);
+	if (libgcc.find_fde == NULL || libgcc.find_fde(pc, bases) != NULL)
+		return 1;
+	/* libunwind guesses at code without CFI. But a function that makecontext starts returns to the start of another. */
+	pc = (void *)(uintptr_t)regs->pc;
+	return !to_libgcc && (libgcc.find_fde(pc, bases) == NULL || bases[2] != pc);
 }
 
 /* Traces: backtrace fills an array, and _Unwind_Backtrace calls a function for each frame. */
-enum { OUTERMOST = 1, NO_CFI };
+enum { OUTERMOST = 1, NO_CFI, MANY = 16 };
 struct trace {
 	struct sfw_regs regs; /* of the next frame */
 	struct walk walk;
@@ -206,14 +235,15 @@ struct trace {
 	_Unwind_Trace_Fn call;
 	void *argument;
 	uint8_t stopped, ended; /* by the client; at an outermost frame, or at one without CFI */
+	uint8_t guesses;        /* libunwind, and not libgcc, continues */
 	/* For libgcc's unwinder, which starts at the top each time: whether it has reached the frame of regs, or a file
-	 * with a section; and the number of its steps. */
+	 * with a section; and the number of its steps before. */
 	uint8_t found, back;
 	uint8_t passed, again; /* it has passed a file with a section; and then one without, so it would start again */
-	unsigned steps;
+	int steps;
 };
 
-/* Whether the last trace that libgcc continued would start it more than once: then it continues to the end. */
+/* Not 0 if one of the last traces would have started libgcc more than once: then it continues to the end. */
 static uint8_t starts_often;
 
 const uint64_t sframe_magic[2] = {0x7366726d2d627472, 0xb1a5edfaceb0a710};
@@ -230,8 +260,9 @@ static const struct context *frame_of(unwind_context *c) {
 
 /* put adds a frame to the trace. */
 static inline void put(struct trace *t, uint64_t pc, uint64_t sp, int interrupted) {
+	t->num++;
 	if (t->call == NULL) {
-		t->array[t->num++] = (void *)(uintptr_t)pc;
+		t->array[t->num - 1] = (void *)(uintptr_t)pc;
 		t->stopped = t->num == t->size;
 		return;
 	}
@@ -244,27 +275,29 @@ static int has_no_section(const struct trace *t, uint64_t pc) {
 	return sfw_cached(&t->walk.cache, pc - 1) == SFW_KEPT_NO_SECTION;
 }
 
-/* keep_end notes why the walk ended in the last file, which contains pc: without a section, or without CFI either. */
+/* keep_end notes why the walk ended in the last file, which contains pc: without a section, or without CFI either. CFI
+ * of code in data segments may be registered later. */
 static void keep_end(const struct trace *t, uint64_t pc, int has_cfi) {
 	const struct sfw_process *p = &t->walk.process;
-	if (p->file.end != 0 && !t->walk.section.passing && (p->how == SFW_NO_SECTION || !has_cfi))
-		sfw_keep_packed(&t->walk.cache, pc - 1, has_cfi ? SFW_KEPT_NO_SECTION : SFW_KEPT_LAST);
+	if (t->walk.signal || t->walk.section.passing || sframe_otherwise != BY_DWARF || (p->how == SFW_OK && has_cfi) ||
+		!sfw_loaded(&p->file, pc - 1 - p->file.bias, 1, PF_R | PF_X, PF_R | PF_W | PF_X))
+		return;
+	sfw_keep_packed(&t->walk.cache, pc - 1, has_cfi ? SFW_KEPT_NO_SECTION : SFW_KEPT_LAST);
 }
 
 /* on_frame is called by libgcc for each frame. It stops libgcc from stepping out of a signal trampoline. */
 static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
-	enum { MAX_STEPS = 64 };
+	enum { INNER_FRAMES = 16 };
 	struct trace *t = argument;
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
 	int interrupted = 0;
 	const uint64_t pc = libgcc.ip(c, &interrupted), sp = libgcc.cfa(c) - (uint64_t)(int64_t)a->bias;
 	if (interrupted)
 		return _URC_NORMAL_STOP;
-	t->steps++;
-	if (!t->found) {
+	if (!t->found) { /* if the stack is damaged, libgcc may find other frames, and repeat them */
 		uint64_t at;
 		t->found = pc == t->regs.pc && sfw_get(&t->regs, a->sp, &at) && at == sp;
-		return _URC_NO_REASON;
+		return t->found || t->steps++ < t->num + INNER_FRAMES ? _URC_NO_REASON : _URC_NORMAL_STOP;
 	}
 	if (pc == 0) {
 		t->ended = OUTERMOST;
@@ -281,9 +314,10 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 	int known = has_no_section(t, pc);
 	/* sframe_section also sets the file */
 	int described = !known && sframe_section(&t->walk.process, pc - 1, &t->walk.section) == SFW_OK;
-	int stays = t->steps >= MAX_STEPS || __atomic_load_n(&starts_often, __ATOMIC_RELAXED);
+	int stays = t->again || __atomic_load_n(&starts_often, __ATOMIC_RELAXED) > 0;
 	t->again |= t->passed && !described;
 	t->passed |= described;
+	check_pc(&t->walk, pc);
 	if ((described && !stays) || (!known && sfw_trampoline(SFW_HOST_ABI, pc, &t->walk.space) != 0)) {
 		sfw_set(&t->regs, a->fp, libgcc.gr(c, a->fp));
 		t->back = 1;
@@ -467,7 +501,7 @@ __attribute__((noinline)) static void put_cached(struct trace *t, struct memory 
 __attribute__((always_inline)) static inline void take_trace(struct trace *t, void *pc, uint64_t sp, uint64_t fp) {
 	sframe_ready();
 	t->stopped = t->ended = t->found = t->back = t->passed = t->again = 0;
-	t->steps = 0;
+	t->num = 0;
 	sfw_regs_of_caller(&t->regs, (uint64_t)(uintptr_t)pc, sp, fp);
 	sframe_start_walk(&t->walk, sp, 0);
 	if (!has_no_section(t, t->regs.pc)) {
@@ -489,21 +523,24 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 			put_cached(t, NULL);
 		if (end == SFW_FULL || t->stopped || t->ended)
 			continue;
-		if (!leaves && libgcc.backtrace != NULL) {
-			leaves = sframe_may_leave(&t->walk, &t->regs, 1);
-			if (sframe_otherwise == BY_DWARF && !t->walk.signal && (end == SFW_NO_SECTION || end == SFW_NO_ROW))
+		if (!leaves && (libgcc.backtrace != NULL || t->guesses)) {
+			leaves = sframe_may_leave(&t->walk, &t->regs, !t->guesses);
+			if (end == SFW_NO_SECTION || end == SFW_NO_ROW)
 				keep_end(t, t->regs.pc, leaves);
 		}
-		if (!leaves)
+		t->ended = leaves ? 0 : NO_CFI;
+		if (!leaves || t->guesses)
 			break;
 		t->again |= t->back;
 		t->found = t->back = 0;
+		t->steps = 0;
 		libgcc.backtrace(on_frame, t);
 		if (!t->back)
 			break;
 	}
-	if (t->again != 0 || t->found)
-		__atomic_store_n(&starts_often, t->again, __ATOMIC_RELAXED);
+	const uint8_t often = __atomic_load_n(&starts_often, __ATOMIC_RELAXED);
+	if (t->again || (t->found && often > 0))
+		__atomic_store_n(&starts_often, t->again ? MANY : often - 1, __ATOMIC_RELAXED);
 	if (t->ended == OUTERMOST && !t->stopped && t->call != NULL)
 		put(t, 0, 0, 0);
 }
@@ -522,35 +559,34 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 		"\t.cfi_endproc\n.size " from ", . - " from "\n");
 #define ENTRY(name, to) ENTRY_OF(TEXT(EXPORTED(name)), to)
 
-/* fill_array returns the number of frames. It sets *left if a walk ended in code outside files. Inlined, because each
- * frame of this library takes libgcc 130 ns. */
+/* fill_array returns the number of frames, or less than 0 if libunwind must take the trace. Inlined, because each frame
+ * of this library takes libgcc 130 ns. */
 __attribute__((always_inline)) static inline int fill_array(
-	void **array, int size, void *pc, uint64_t sp, uint64_t fp, int *left) {
+	void **array, int size, void *pc, uint64_t sp, uint64_t fp, int guesses) {
 	struct trace t;
 	if (size <= 0)
 		return 0;
 	t.array = array;
 	t.size = size;
 	t.call = NULL;
-	t.num = 0;
+	t.guesses = (uint8_t)guesses;
 	take_trace(&t, pc, sp, fp);
-	*left = !t.stopped && !t.ended && t.walk.process.file.end == 0 && sframe_may_leave(&t.walk, &t.regs, 0);
-	return t.num;
+	int left = guesses && !t.stopped && t.ended != OUTERMOST && sframe_may_leave(&t.walk, &t.regs, 0);
+	return left ? -1 : t.num;
 }
 
 __attribute__((used)) INNER int sframe_backtrace(void **array, int size, uint64_t sp, uint64_t fp);
 int sframe_backtrace(void **array, int size, uint64_t sp, uint64_t fp) {
-	int left;
-	return fill_array(array, size, __builtin_return_address(0), sp, fp, &left);
+	return fill_array(array, size, __builtin_return_address(0), sp, fp, 0);
 }
 ENTRY(backtrace, "sframe_backtrace")
 
-/* libunwind steps through code without CFI by guessing, which clients of libunwind expect. */
+/* libunwind caches rows, and guesses at code without CFI, which its clients expect. */
 __attribute__((used)) INNER int sframe_unw_backtrace(void **array, int size, uint64_t sp, uint64_t fp);
 int sframe_unw_backtrace(void **array, int size, uint64_t sp, uint64_t fp) {
 	void *pc = __builtin_return_address(0);
-	int left = 0, n = fill_array(array, size, pc, sp, fp, &left);
-	return left ? sframe_guess(array, size, n, pc) : n;
+	int n = fill_array(array, size, pc, sp, fp, sframe_can_guess());
+	return n >= 0 ? n : sframe_guess(array, size, pc);
 }
 ENTRY(unw_backtrace, "sframe_unw_backtrace")
 
@@ -560,6 +596,7 @@ _Unwind_Reason_Code sframe_unwind_backtrace(_Unwind_Trace_Fn call, void *argumen
 	struct trace t;
 	t.call = call;
 	t.argument = argument;
+	t.guesses = 0;
 	take_trace(&t, __builtin_return_address(0), sp, fp);
 	return t.stopped ? _URC_FATAL_PHASE1_ERROR : _URC_END_OF_STACK;
 }
@@ -603,7 +640,6 @@ PUBLIC void *EXPORTED(_Unwind_GetLanguageSpecificData)(unwind_context *c) {
 	return frame_of(c) != NULL ? NULL : NEXT(_Unwind_GetLanguageSpecificData)(c);
 }
 
-
 /* Start-up. */
 #ifndef SFRAME_BACKTRACE_WRAP
 static void find_functions(void *file) { ALL(SET_NEXT) }
@@ -614,9 +650,7 @@ void sframe_set_function(void *function, void *file, const char *name) {
 	if (found == NULL && (found = dlsym(file, name)) != NULL)
 		memcpy(function, &found, sizeof found);
 }
-#endif
 
-#ifndef SFRAME_BACKTRACE_WRAP
 static void find_libgcc(void *file) {
 	find_functions(file);
 	sframe_set_function(&libgcc.ip, file, "_Unwind_GetIPInfo");
@@ -689,10 +723,12 @@ static void start_once(char **environment) {
 	if (_dl_find_object((void *)(uintptr_t)NEXT(_Unwind_Backtrace), &o) == 0 &&
 		strstr(o.dlfo_link_map->l_name, "/libgcc_s.") != NULL)
 		find_libgcc(RTLD_NEXT); /* the next unwinder is libgcc */
-	find_loads();
+	find_counts();
 #endif
 	open_unwinders();
 	sfw_learn_bounds(&bounds);
+	struct sfw_range mapped = {0, 0};
+	can_probe = !sfw_probe(&mapped, UINT64_MAX - 4095);
 	sframe_add_new_files(slots);
 	errno = before;
 }

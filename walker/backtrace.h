@@ -1,8 +1,4 @@
-/*
- * Declarations shared by the files of libsframe-backtrace.
- *
- * Licence: BSD 3-Clause, like the rest of the project.
- */
+/* Declarations shared by the files of libsframe-backtrace. */
 #ifndef SFRAME_BACKTRACE_H
 #define SFRAME_BACKTRACE_H
 
@@ -65,7 +61,8 @@ INNER int sframe_may_leave(const struct walk *w, const struct sfw_regs *regs, in
 
 /* libunwind.c */
 INNER void sframe_find_cursors(void);
-INNER int sframe_guess(void **array, int size, int num, void *pc);
+INNER int sframe_can_guess(void);
+INNER int sframe_guess(void **array, int size, void *pc);
 
 /* files.c */
 INNER void sframe_set_path(const char *path);

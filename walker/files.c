@@ -1,8 +1,6 @@
 /*
  * Finds the sections of files, also separate ones in the directories of SFRAME_PATH, and counts the frames of each file
  * that were unwound with SFrame or otherwise. Separate files are found when the files that they describe are loaded.
- *
- * Licence: BSD 3-Clause, like the rest of the project.
  */
 #include "backtrace.h"
 

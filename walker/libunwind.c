@@ -1,8 +1,6 @@
 /*
  * Cursors of libunwind. If no section describes the frame, or if SFrame cannot answer a call, a cursor becomes one of
  * libunwind's, with the same context and at the same frame.
- *
- * Licence: BSD 3-Clause, like the rest of the project.
  */
 #include "backtrace.h"
 
@@ -132,16 +130,19 @@ static int step_cursor(struct cursor *c, int (*step)(void *), int (*get_reg)(voi
 	return convert_cursor(c) ? step_original(c, step, get_reg) : NO_INFO;
 }
 
-/* sframe_guess replaces a trace of num frames, the first one at pc, with that of libunwind. */
-int sframe_guess(void **array, int size, int num, void *pc) {
-	enum { INNER_FRAMES = 3 }; /* of this library, at most */
-	if (NEXT(unw_backtrace) == NULL)
-		return num;
-	int n = NEXT(unw_backtrace)(array, size), i = 0;
-	while (i < n && i < INNER_FRAMES && array[i] != pc)
+int sframe_can_guess(void) { return NEXT(unw_backtrace) != NULL; }
+
+/* sframe_guess takes a trace with libunwind, from the frame at pc on. A large array loses frames of this library. */
+int sframe_guess(void **array, int size, void *pc) {
+	enum { INNER_FRAMES = 3, MOST = 1024 };
+	const int more = size <= MOST ? INNER_FRAMES : 0;
+	void *space[INNER_FRAMES + MOST], **list = size <= MOST ? space : array;
+	int n = NEXT(unw_backtrace)(list, size + more), i = 0;
+	while (i < n && i < INNER_FRAMES && list[i] != pc)
 		i++;
-	memmove(array, array + i, (size_t)(n - i) * sizeof *array);
-	return n - i;
+	n = n - i < size ? n - i : size;
+	memmove(array, list + i, (size_t)n * sizeof *array);
+	return n;
 }
 
 static int get_reg_of_cursor(const struct cursor *c, int reg, word *value) {

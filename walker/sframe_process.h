@@ -132,8 +132,7 @@ static inline uint64_t sfw_generation(void) {
  * Separate files, found by the build-id of the file that they describe (cfi2sframe detach; README.md has the format).
  * They are mapped, or copied if they may change, when they are added. The first lookup checks them.
  */
-enum { SFW_MAX_ID = 32, SFW_MAX_PATH = 256, SFW_NUM_LISTS = 1 << 12 };
-enum { SFW_UNCHECKED, SFW_VALID, SFW_INVALID };
+enum { SFW_MAX_ID = 32, SFW_MAX_PATH = 256, SFW_NUM_LISTS = 1 << 12, SFW_UNCHECKED = 0, SFW_VALID, SFW_INVALID };
 struct sfw_separate {
 	struct sfw_separate *next;
 	const unsigned char *bytes; /* or NULL */
@@ -625,8 +624,7 @@ static inline int sfw_probe(struct sfw_range *mapped, uint64_t address) {
 	return is_mapped;
 }
 
-static inline int sfw_process_read(
-	void *context, uint64_t address, unsigned char bytes[8]) {
+static inline int sfw_process_read(void *context, uint64_t address, unsigned char bytes[8]) {
 	struct sfw_process *p = (struct sfw_process *)context;
 	const struct sfw_range *stack = sfw_stack_of(p->stacks, SFW_NUM_STACKS, address);
 	/* Stacks, and code of the last frame's file, are mapped readable. */
@@ -643,13 +641,12 @@ static inline int sfw_process_read(
 static inline size_t sfw_process_walk(
 	const struct sfw_process *p, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
 	struct sfw_process walk = *p;
-	const struct sfw_space space = {
-		sfw_process_read, sfw_process_section, &walk, 0, p->cache, SFW_HOST_ABI, p->frame_pointer, SFW_NUM_STACKS,
-		walk.stacks,
-	};
+	const struct sfw_space space = {sfw_process_read, sfw_process_section, &walk, 0, p->cache, SFW_HOST_ABI,
+		p->frame_pointer, SFW_NUM_STACKS, walk.stacks};
 	uint64_t sp;
 	walk.file.begin = walk.file.end = walk.file.num = 0;
-	if (p->bounds != NULL && sfw_get(regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp))
+	if (p->bounds != NULL && sfw_get(regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp) &&
+		(!p->probe || sfw_probe(&walk.stacks[SFW_NUM_STACKS - 1], sp)))
 		sfw_own_stack(p->bounds, sp, &walk.stacks[0]);
 	return sfw_walk(&space, regs, frames, max, end);
 }
@@ -699,21 +696,6 @@ __attribute__((always_inline)) static inline void sfw_regs_here(struct sfw_regs 
 	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->lr, lr);
 #endif
 	regs->interrupted = 1;
-}
-
-/* sfw_stack_of_thread returns the bounds of the calling thread's stack, and whether it found them. Call it when a
- * thread starts, not in signal handlers. It needs /proc only for the main thread. */
-static inline int sfw_stack_of_thread(struct sfw_range *bounds) {
-	pthread_attr_t a;
-	void *stack = NULL;
-	size_t size = 0;
-	if (pthread_getattr_np(pthread_self(), &a) != 0)
-		return 0;
-	int err = pthread_attr_getstack(&a, &stack, &size);
-	pthread_attr_destroy(&a);
-	bounds->low = (uint64_t)(uintptr_t)stack;
-	bounds->high = bounds->low + size;
-	return err == 0;
 }
 
 #endif /* SFRAME_PROCESS_H */

@@ -48,8 +48,7 @@ enum sfw_how {
 enum {
 	SFW_NONE, /* no rule: FP keeps its value; RA is where the ABI has it: at its fixed offset, or in its register */
 	SFW_CFA,  /* the canonical frame address */
-	SFW_SP,
-	SFW_FP,
+	SFW_SP, SFW_FP,
 	SFW_REGISTER /* the register with the DWARF number reg */
 };
 
@@ -168,8 +167,7 @@ static inline const struct sfw_abi *sfw_abi_of(unsigned abi) {
 		36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54}
 	static const struct sfw_abi abis[] = {
 		{0, 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0, {0}},
-		{1, 31, 29, 30, 0, 0, 1, SFW_SIGNALS_OF_AARCH64},
-		{0, 31, 29, 30, 0, 0, 1, SFW_SIGNALS_OF_AARCH64},
+		{1, 31, 29, 30, 0, 0, 1, SFW_SIGNALS_OF_AARCH64}, {0, 31, 29, 30, 0, 0, 1, SFW_SIGNALS_OF_AARCH64},
 		/* mov $15, %rax; syscall */
 		{0, 7, 6, SFW_NUM_REGS, -8, 0, 1, 9, {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}, 0, 21, 16, 24,
 			{18, 17, 19, 16, 14, 13, 15, 20, 5, 6, 7, 8, 9, 10, 11, 12}},
@@ -711,7 +709,7 @@ static inline int sfw_no_code(const struct sfw_abi *a, uint64_t pc, const uint64
 }
 
 /* sfw_saved reads the registers from the ucontext at an address, and returns whether it could. After a failure, the
- * registers are unchanged: all words are read before the first is assigned. */
+ * registers are unchanged. */
 static inline int sfw_saved(
 	const struct sfw_abi *a, uint64_t context, struct sfw_regs *regs, const struct sfw_space *m) {
 	uint64_t pc, value, fault[4];
@@ -719,9 +717,6 @@ static inline int sfw_saved(
 		return 0;
 	for (unsigned i = 0; i < 4; i++)
 		if (!sfw_read(m, a, context + 8U * (a->fault + i), &fault[i]))
-			return 0;
-	for (unsigned i = 0; i < a->num_saved; i++)
-		if (!sfw_read(m, a, context + 8U * a->saved[i], &value))
 			return 0;
 	regs->pc = pc;
 	regs->floor = 0; /* the interrupted code may have another stack */
@@ -863,8 +858,7 @@ static inline void sfw_keep(
 		if (row->signal_frame || (cfa != SFW_SP && cfa != SFW_FP) ||
 			(fp != SFW_NONE && ((fp != SFW_CFA && fp != SFW_FP) || !row->fp.deref)) ||
 			(!fixed && (a->fixed_ra != 0 || row->ra.base != SFW_CFA || !row->ra.deref)) ||
-			!sfw_pack(&kept, row->cfa.offset, SFW_CFA_AT) ||
-			!sfw_pack(&kept, row->ra.offset, SFW_RA_AT) ||
+			!sfw_pack(&kept, row->cfa.offset, SFW_CFA_AT) || !sfw_pack(&kept, row->ra.offset, SFW_RA_AT) ||
 			!sfw_pack(&kept, row->fp.offset, SFW_FP_AT))
 			return;
 		if (cfa == SFW_FP)
@@ -903,8 +897,7 @@ struct sfw_fast {
 };
 
 /* sfw_fast_step unwinds one frame with a cached row, and returns whether it could. */
-static inline int sfw_fast_step(
-	const struct sfw_space *m, const struct sfw_abi *a, struct sfw_fast *f, uint64_t row) {
+static inline int sfw_fast_step(const struct sfw_space *m, const struct sfw_abi *a, struct sfw_fast *f, uint64_t row) {
 	uint64_t cfa = ((row & SFW_KEPT_CFA_OF_FP) != 0 ? f->fp : f->sp) + sfw_offset(row, SFW_CFA_AT), fp = f->fp;
 	if ((row & SFW_KEPT_ROW) == 0)
 		return 0;
@@ -993,8 +986,7 @@ static inline size_t sfw_run(const struct sfw_space *m, struct sfw_regs *regs, s
 
 /* sfw_step unwinds one frame with the section for regs->pc; s may be NULL. It returns SFW_SFRAME, SFW_SIGNAL or
  * SFW_FRAME_POINTER; any other result is the reason why the walk ends, and leaves the registers unchanged. */
-static inline enum sfw_how sfw_step(
-	const struct sfw_section *s, struct sfw_regs *regs, const struct sfw_space *m) {
+static inline enum sfw_how sfw_step(const struct sfw_section *s, struct sfw_regs *regs, const struct sfw_space *m) {
 	struct sfw_row row;
 	unsigned abi = s != NULL ? s->abi : m->abi;
 	enum sfw_how how = SFW_NO_SECTION;

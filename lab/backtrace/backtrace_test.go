@@ -464,13 +464,13 @@ func TestEdges(t *testing.T) {
 		{"begin", all}, {"interrupted", nil}, {"calls", all}, {"errno", nil}, {"errno", all}, {"stack", all},
 		{"outermost", nil}, {"sandbox", all}, {"changing", nil}, {"changing", all}, {"overflow", all},
 		{"freed", all}, {"replaced", all}, {"forked", all}, {"contexts", all}, {"registered", all},
-		{"registered", nil}, {"stopped", all}, {"stopped", nil},
+		{"registered", nil}, {"unloaded", all}, {"stopped", all}, {"stopped", nil},
 		{"epilogue", all},
 		{"truncated", all}, // the last, because it destroys the sections
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			command := []string{"./edges", c.name}
-			if c.name == "replaced" || c.name == "forked" {
+			if c.name == "replaced" || c.name == "forked" || c.name == "unloaded" {
 				command = append(command, "all/one.so", "all/two.so", "all/one.so")
 			}
 			if c.name == "truncated" {
@@ -511,14 +511,14 @@ func readVDSO(t *testing.T) []byte {
 
 // TestStacks runs the cases in stacks.c: handlers that interrupt code on stacks that the C library does not know.
 func TestStacks(t *testing.T) {
-	dir := build(t, "gcc -std=gnu11 -O2"+strict+" stacks.c -o stacks")
+	dir := build(t, "gcc -std=gnu11 -O2"+strict+" stacks.c -o stacks -pthread")
 	store := filepath.Join(dir, "store")
 	vdso := filepath.Join(dir, "vdso.so")
 	testfile.Write(t, vdso, string(readVDSO(t)))
 	writeSeparate(t, store, append(systemLibraries(), filepath.Join(dir, "stacks"), vdso)...)
 	for _, name := range []string{
 		"raised", "large", "cloned", "fiber", "inside", "nested", "restorer", "recovered", "smashed",
-		"vdso",
+		"vdso", "damaged", "unmapped",
 	} {
 		if out := run(t, dir, "", []string{"SFRAME_PATH=" + store}, "./stacks", name); out != "ok\n" {
 			t.Errorf("%s: %s", name, out)

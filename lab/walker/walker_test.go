@@ -190,7 +190,7 @@ size_t walk(struct sfw_process *p, struct sfw_cache *c, const void *context, str
 	p->cache = c;
 	sfw_regs_here(&r);
 	sfw_regs_of_context(&r, context);
-	return sfw_stack_of_thread(&p->stacks[0]) ? sfw_process_walk(p, &r, f, 10, end) : 0;
+	return sfw_process_walk(p, &r, f, 10, end);
 }
 `
 )

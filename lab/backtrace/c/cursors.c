@@ -119,7 +119,11 @@ static int on_compare(const void *a, const void *b) {
 	return *(const int *)a - *(const int *)b;
 }
 
-/* A generated function with a frame pointer and without CFI. libunwind's own functions give the expected frames. */
+/* Functions with a frame pointer and without CFI: a generated one, and one in this program. libunwind's own functions
+ * give the expected frames, in arrays of any size. */
+void without_cfi(void (*function)(void));
+__asm__(".text\n.type without_cfi, @function\nwithout_cfi:\n\tpush %rbp\n\tmov %rsp, %rbp\n\tcall *%rdi\n"
+	"\tleave\n\tret\n.size without_cfi, . - without_cfi\n");
 static const unsigned char generated[] = {
 	0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0xc9, 0xc3}; /* push %rbp; mov %rsp, %rbp; call *%rdi; leave; ret */
 static __attribute__((noinline)) void called_by_generated(void) {
@@ -127,9 +131,12 @@ static __attribute__((noinline)) void called_by_generated(void) {
 	int (*original)(void **, int);
 	unw_context_t context;
 	*(void **)&original = dlsym(dlopen("libunwind.so.8", RTLD_LAZY), "unw_backtrace");
-	int want = original(expected, MAX), n = unw_backtrace(frames, MAX);
-	if (n != want || memcmp(frames + 1, expected + 1, (size_t)(n - 1) * sizeof *frames) != 0)
-		printf("generated: %d frames; expected %d\n", n, want);
+	int n, want;
+	for (int size = 1; size <= MAX; size += size < 20 ? 1 : MAX - 20) {
+		want = original(expected, size), n = unw_backtrace(frames, size);
+		if (n != want || memcmp(frames + 1, expected + 1, (size_t)(n - 1) * sizeof *frames) != 0)
+			printf("generated: %d frames of %d; expected %d\n", n, size, want);
+	}
 	for (other.n = 0; other.n < want; other.n++)
 		other.pc[other.n] = (uint64_t)(uintptr_t)expected[other.n];
 	unw_getcontext(&context);
@@ -155,6 +162,7 @@ static void call_generated(void) {
 
 int main(void) {
 	call_generated();
+	without_cfi(called_by_generated);
 	int numbers[] = {2, 1};
 	qsort(numbers, 2, sizeof *numbers, on_compare);
 	struct sigaction action;

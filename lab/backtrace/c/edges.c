@@ -221,7 +221,8 @@ static int stack_use(void) {
 /* ASan does not see that a handler leaves these frames by longjmp. */
 #define UNCHECKED __attribute__((noinline, no_sanitize("address")))
 
-/* popped() faults in its epilogue. Its CFI still finds the frame pointer where it was saved, below the stack pointer. */
+/* popped() faults in its epilogue. Its CFI still finds the frame pointer where it was saved: below the stack
+ * pointer. */
 void popped(void);
 __asm__(".text\n.type popped, %function\npopped:\n\t.cfi_startproc\n"
 #if defined(__x86_64__)
@@ -416,12 +417,13 @@ static int outermost(void) {
 	return 0;
 }
 
-/* A seccomp filter that allows only read, write, futex, exit, and returning from handlers. */
+/* A seccomp filter that allows only read, write, futex, exit, rt_sigprocmask, and returning from handlers. */
 static void forbid_calls(void) {
 #define ALLOW(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)), ALLOW(read), ALLOW(write), ALLOW(futex),
-		ALLOW(exit), ALLOW(exit_group), ALLOW(rt_sigreturn), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
+		ALLOW(exit), ALLOW(exit_group), ALLOW(rt_sigreturn), ALLOW(rt_sigprocmask),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
 	struct sock_fprog program = {sizeof code / sizeof *code, code};
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
 		abort();
@@ -645,31 +647,71 @@ static int replaced(char **paths) {
 /* A function generated at run time, whose CFI is registered with libgcc, calls its argument. */
 #if defined(__x86_64__)
 void __register_frame(const void *eh_frame);
-static const unsigned char generated[] = {
-	0x48, 0x83, 0xec, 24, 0xff, 0xd7, 0x48, 0x83, 0xc4, 24, 0xc3}; /* sub $24, %rsp; call *%rdi; add $24, %rsp; ret */
+static const unsigned char generated[] = { /* push %rdi, 7 times; call *%rdi; add $56, %rsp; ret */
+	0x57, 0x57, 0x57, 0x57, 0x57, 0x57, 0x57, 0xff, 0xd7, 0x48, 0x83, 0xc4, 56, 0xc3};
 static struct __attribute__((packed)) {
 	uint32_t cie_size, cie_id;
 	unsigned char cie[16]; /* version 1, no augmentation, factors 1 and -8, RA 16; CFA rsp+8, RA at CFA-8 */
 	uint32_t size, cie_at;
-	const void *begin;
+	void *begin;
 	uint64_t length;
-	unsigned char rules[8]; /* after 4 bytes, CFA rsp+32; after 6 more, rsp+8 */
+	unsigned char rules[8]; /* after 7 bytes, CFA rsp+64; after 6 more, rsp+8 */
 	uint32_t end;
-} cfi = {20, 0, {1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}, 28, 28, NULL, sizeof generated,
-	{0x44, 0x0e, 32, 0x46, 0x0e, 8}, 0};
+} cfi_of_data, cfi = {20, 0, {1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}, 28, 28, NULL, sizeof generated,
+	{0x47, 0x0e, 64, 0x46, 0x0e, 8}, 0};
 
-static int registered(void) {
-	void *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+static int call_generated(void *code, int (*function)(void)) {
 	int (*call)(int (*)(void));
 	memcpy(code, generated, sizeof generated);
-	mprotect(code, 4096, PROT_READ | PROT_EXEC);
 	memcpy(&call, &code, sizeof call);
+	return call(function);
+}
+
+static void register_generated(void *code) {
 	cfi.begin = code;
 	__register_frame(&cfi);
-	return call(equal_traces) && call(equal_traces);
+}
+
+/* In a new mapping, and in the program's data, where traces ended before it was registered. */
+static int registered(void) {
+	static unsigned char data[4096] __attribute__((aligned(4096)));
+	void *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mprotect(data, sizeof data, PROT_READ | PROT_WRITE | PROT_EXEC);
+	int good = call_generated(data, equal_traces) && call_generated(data, equal_traces);
+	register_generated(code);
+	good = good && call_generated(code, equal_traces) && call_generated(code, equal_traces);
+	cfi_of_data = cfi;
+	cfi_of_data.begin = data;
+	__register_frame(&cfi_of_data);
+	return good && call_generated(data, equal_traces) && call_generated(data, equal_traces);
+}
+
+/* Generated code at the address of a file that libc's dlclose has unloaded: the same return address, another frame. */
+static unsigned char *in_plugin;
+static void note_caller(const char *unused) {
+	(void)unused;
+	in_plugin = __builtin_return_address(0);
+	equal_traces();
+}
+
+static int unloaded(char **paths) {
+	enum { CALL_ENDS = 9 }; /* in generated */
+	int (*close)(void *);
+	void *file = dlopen(paths[0], RTLD_NOW);
+	void (*call)(void (*)(const char *), const char *);
+	*(void **)&close = dlsym(dlopen("libc.so.6", RTLD_LAZY), "dlclose");
+	*(void **)&call = dlsym(file, "call");
+	call(note_caller, "");
+	call(note_caller, "");
+	close(file);
+	mmap((void *)((uintptr_t)in_plugin & ~(uintptr_t)4095), 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	register_generated(in_plugin - CALL_ENDS);
+	return call_generated(in_plugin - CALL_ENDS, equal_traces);
 }
 #else
 static int registered(void) { return 1; }
+static int unloaded(char **paths) { return paths != NULL; }
 #endif
 
 /* shortest_time returns the shortest time of 50 traces, in nanoseconds. */
@@ -742,6 +784,8 @@ int main(int n, char **arguments) {
 		result = replaced(arguments + 2);
 	if (n > 2 && strcmp(arguments[1], "forked") == 0)
 		result = forked(arguments + 2);
+	if (n > 2 && strcmp(arguments[1], "unloaded") == 0)
+		result = unloaded(arguments + 2);
 	if (n > 2 && strcmp(arguments[1], "many") == 0)
 		result = many(arguments + 2);
 	for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -7,6 +7,7 @@
 #include <alloca.h>
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -210,6 +211,86 @@ static void smashed(void) {
 	}
 }
 
+/* A saved frame pointer is overwritten with each address of the dead part of the stack. backtrace ends, and faults less
+ * often than glibc's. */
+static volatile int faults;
+static void count_fault(int number) {
+	(void)number;
+	faults++;
+	siglongjmp(back, 1);
+}
+
+static int trace_damaged(int (*trace)(void **, int)) {
+	volatile char *space = alloca(64); /* the CFA is found with the frame pointer */
+	uint64_t *volatile frame = __builtin_frame_address(0);
+	const uint64_t saved = *frame;
+	faults = 0;
+	space[0] = 1;
+	for (volatile int64_t at = -4096; at < 0; at += 8) {
+		*frame = (uint64_t)frame + (uint64_t)at;
+		if (sigsetjmp(back, 1) == 0)
+			trace(ours.pc, 200);
+		*frame = saved;
+		handled++;
+	}
+	return faults;
+}
+
+static __attribute__((noinline)) void damaged(void) {
+	volatile char *space = alloca(64);
+	int (*other)(void **, int);
+	*(void **)&other = dlsym(dlopen("libc.so.6", RTLD_LAZY), "backtrace");
+	space[0] = 1;
+	handle(SIGSEGV, count_fault, SA_NODEFER);
+	alarm(20);
+	int most = trace_damaged(other), num = trace_damaged(backtrace);
+	alarm(0);
+	if (num > most)
+		result = !printf("%d faults; glibc: %d\n", num, most);
+}
+
+/* The stack pointer is wrong: in its thread's stack, but not in a mapped page. */
+void fault_at(void *sp);
+__asm__(".text\n.type fault_at, @function\nfault_at:\n\t.cfi_startproc\n\tmov %rdi, %rsp\n\tmovl $0, 0\n"
+	"\t.cfi_endproc\n.size fault_at, . - fault_at\n");
+static void *in_protected(void *unused) {
+	char *page = (char *)((uintptr_t)__builtin_frame_address(0) & ~(uintptr_t)4095) - (1 << 18);
+	const stack_t alternate = {.ss_sp = (char *)new_stack() - STACK, .ss_size = STACK};
+	sigaltstack(&alternate, NULL);
+	handle(SIGSEGV, leave, SA_ONSTACK);
+	mprotect(page, 4096, PROT_NONE);
+	handled++;
+	ours.n = 0;
+	if (sigsetjmp(back, 1) == 0)
+		fault_at(page + 64);
+	if (ours.n != 3)
+		result = !printf("protected: %d frames\n", ours.n);
+	return unused;
+}
+
+static void lower(void) {
+	char *in_stack = (char *)__builtin_frame_address(0) - (4 << 20);
+	const stack_t alternate = {.ss_sp = (char *)new_stack() - STACK, .ss_size = STACK};
+	struct rlimit limit;
+	getrlimit(RLIMIT_STACK, &limit);
+	limit.rlim_cur = 1 << 20;
+	setrlimit(RLIMIT_STACK, &limit);
+	sigaltstack(&alternate, NULL);
+	handle(SIGSEGV, leave, SA_ONSTACK);
+	ours.n = 0;
+	if (sigsetjmp(back, 1) == 0)
+		fault_at(in_stack);
+	if (ours.n != 3)
+		result = !printf("lowered: %d frames\n", ours.n);
+}
+
+static void unmapped(void) {
+	pthread_t thread;
+	pthread_create(&thread, NULL, in_protected, NULL);
+	pthread_join(thread, NULL);
+	lower();
+}
+
 /* A timer interrupts code in the vDSO. Its trace has this function, and ends like the others. */
 static void on_timer(int number, siginfo_t *info, void *context) {
 	const uint64_t vdso = getauxval(AT_SYSINFO_EHDR);
@@ -238,7 +319,7 @@ int main(int n, char **arguments) {
 		void (*run)(void);
 	} cases[] = {{"raised", raised}, {"large", large}, {"cloned", cloned}, {"fiber", fiber}, {"inside", inside},
 		{"nested", nested}, {"restorer", restorer}, {"recovered", recovered}, {"smashed", smashed},
-		{"vdso", in_vdso}};
+		{"vdso", in_vdso}, {"damaged", damaged}, {"unmapped", unmapped}};
 	void *file = dlopen("libgcc_s.so.1", RTLD_LAZY);
 	*(void **)&other_trace = dlsym(file, "_Unwind_Backtrace");
 	*(void **)&other_ip = dlsym(file, "_Unwind_GetIP");

@@ -243,9 +243,19 @@ __attribute__((noinline)) static int interrupted(int n) {
 	return 1;
 }
 
+static void find_stack(struct sfw_range *r) {
+	pthread_attr_t a;
+	void *stack = NULL;
+	size_t size = 0;
+	if (pthread_getattr_np(pthread_self(), &a) != 0 || pthread_attr_getstack(&a, &stack, &size) != 0)
+		abort();
+	pthread_attr_destroy(&a);
+	r->low = (uint64_t)(uintptr_t)stack;
+	r->high = r->low + size;
+}
+
 int main(void) {
-	if (!sfw_stack_of_thread(&process.stacks[0]))
-		return 1;
+	find_stack(&process.stacks[0]);
 	process.stacks[1].low = (uint64_t)(uintptr_t)other;
 	process.stacks[1].high = process.stacks[1].low + sizeof other;
 	stack_t stack = {other, 0, sizeof other};
