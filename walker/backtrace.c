@@ -7,9 +7,8 @@
  * backtrace, unw_backtrace,
  *   _Unwind_Backtrace               yes            none           none           yes
  *   at a frame without a section    yes            libgcc's       libgcc's       yes
- * _Unwind_GetIP, GetIPInfo,
- *   GetCFA, GetGR,
- *   GetLanguageSpecificData         yes            none           none           yes
+ * _Unwind_GetIP, GetIPInfo, GetCFA,
+ *   GetGR, GetLanguageSpecificData  yes            none           none           yes
  * _Unwind_GetRegionStart            yes            libgcc's       none           yes
  * unw_init_local, init_local2,
  *   step, get_reg                   yes            none           none           a cursor: in one
@@ -303,27 +302,30 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 		t->ended = OUTERMOST;
 		return _URC_NORMAL_STOP;
 	}
-	if (sframe_statistics != NULL)
+	if (sframe_statistics != NULL) {
 		sframe_count(t->regs.pc, 0);
+	} else if (has_no_section(t, pc)) {
+		t->again |= t->passed;
+		put(t, pc, sp, 0);
+		return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
+	}
 	t->regs.pc = pc;
 	t->regs.interrupted = 0;
 	t->regs.how = SFW_OK;
 	t->regs.valid = 0;
 	t->regs.floor = 0;
 	sfw_set(&t->regs, a->sp, sp);
-	int known = has_no_section(t, pc);
-	/* sframe_section also sets the file */
-	int described = !known && sframe_section(&t->walk.process, pc - 1, &t->walk.section) == SFW_OK;
-	int stays = t->again || __atomic_load_n(&starts_often, __ATOMIC_RELAXED) > 0;
+	int described = sframe_section(&t->walk.process, pc - 1, &t->walk.section) == SFW_OK; /* sets the file */
 	t->again |= t->passed && !described;
 	t->passed |= described;
 	check_pc(&t->walk, pc);
-	if ((described && !stays) || (!known && sfw_trampoline(SFW_HOST_ABI, pc, &t->walk.space) != 0)) {
+	if ((described && !t->again && __atomic_load_n(&starts_often, __ATOMIC_RELAXED) == 0) ||
+		sfw_trampoline(SFW_HOST_ABI, pc, &t->walk.space) != 0) {
 		sfw_set(&t->regs, a->fp, libgcc.gr(c, a->fp));
 		t->back = 1;
 		return _URC_NORMAL_STOP;
 	}
-	if (!known && !described)
+	if (!described)
 		keep_end(t, pc, 1);
 	put(t, pc, sp, 0);
 	return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;

@@ -33,7 +33,6 @@
 #define INNER __attribute__((visibility("hidden")))
 
 /* backtrace.c */
-
 /* What to do at a frame that no section describes, as set by SFRAME_BACKTRACE. */
 enum sframe_mode { BY_DWARF, BY_FRAME_POINTER, BY_SFRAME_ONLY };
 INNER extern enum sframe_mode sframe_otherwise;
