@@ -65,6 +65,7 @@ if [ -z "$cfi2sframe" ]; then
 		fail "cfi2sframe is missing; install it next to sframe-run, or set CFI2SFRAME"
 	cfi2sframe=$found
 fi
+find_program "$cfi2sframe" && [ -f "$found" ] && [ -x "$found" ] || fail "CFI2SFRAME=$cfi2sframe is not a program"
 library=${SFRAME_BACKTRACE_LIBRARY-}
 if [ -z "$library" ]; then
 	first "$here"/../lib*/libsframe-backtrace.so "$here"/../lib/*/libsframe-backtrace.so \
@@ -76,7 +77,11 @@ case $library in /*) ;; *) library=${PWD-}/$library ;; esac
 case $library in *[:\ ]*) fail "LD_PRELOAD cannot name $library, whose path has a space or a colon; move it" ;; esac
 cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 cache=${cache:+$cache/cfi2sframe${infer:+-infer}} # with more rows, so stored separately
-case $cache in /* | '') ;; *) cache=${PWD-}/$cache ;; esac
+why="HOME and XDG_CACHE_HOME are unset"
+case $cache in
+/* | '') ;;
+*) [ -n "${PWD-}" ] && cache=$PWD/$cache || why="the current directory is gone, and $cache is in it" cache='' ;;
+esac
 
 # The library accepts directories of up to 256 bytes, 1,023 bytes together.
 fits() {
@@ -91,11 +96,10 @@ fits() {
 	unset IFS
 	[ $rest -ge 0 ]
 }
-why="HOME and XDG_CACHE_HOME are unset"
 if ! fits "$cache"; then
 	why="$cache is longer than 256 bytes" cache=''
 fi
-case $cache in *:*) why="$cache contains a colon" cache='' ;; esac
+case $cache in *:* | *"$newline"*) why="$cache contains a colon or a newline" cache='' ;; esac
 
 # open_cache: creates the cache, and returns whether it can be used; if not, why says why.
 open_cache() {
@@ -112,7 +116,7 @@ open_cache() {
 # detach: writes sections for the files listed on standard input, and prints a report on each, as a line of JSON,
 # without totals. A failure only costs speed.
 detach() {
-	tr '\n' '\0' | xargs -0 "$cfi2sframe" detach --format 3 ${infer:+--infer} ${verbose:+-v} --skip-unsupported \
+	tr '\n' '\0' | xargs -0 "$cfi2sframe" detach --format 3 ${infer:+--infer} --skip-unsupported \
 		--report json -o "$cache/" -- | sed '/"complete":true/d'
 }
 
@@ -133,18 +137,24 @@ case $program in
 */../*) program=$(readlink -f "$program") ;; # its stamp must be in the cache
 esac
 
-# others ARGUMENT...: sets others to the programs among the arguments: paths, and the first argument that names a
-# program in PATH.
+# others ARGUMENT...: sets others to the programs among the arguments: up to 16 paths, and the first of up to 16 names
+# that is in PATH. There may be thousands of arguments.
 others() {
-	others='' name=1
+	others='' paths=16 names=16
 	for arg; do
 		case $arg in
-		*"$newline"*) ;;
-		*/*) [ ! -f "$arg" ] || [ ! -x "$arg" ] || others=$others$arg$newline ;;
-		-* | *=* | '') ;;
+		*"$newline"* | -*) ;;
+		*/*)
+			[ $paths -gt 0 ] && [ -f "$arg" ] && [ -x "$arg" ] || continue
+			paths=$((paths - 1))
+			others=$others$arg$newline
+			;;
+		*=* | '') ;;
 		*)
-			[ -n "$name" ] && find_program "$arg" || continue
-			name=''
+			[ $names -gt 0 ] || continue
+			names=$((names - 1))
+			find_program "$arg" || continue
+			names=0
 			others=$others$found$newline
 			;;
 		esac
@@ -243,6 +253,7 @@ loads() (
 		set -f
 		# shellcheck disable=SC2086 # the kernel splits the line as well
 		set -- $words
+		set +f
 		case ${1-} in
 		*/env)
 			shift
@@ -298,17 +309,24 @@ printf '%s\n%s' "$program" "$others" | while IFS= read -r path; do
 	fi
 done | grep -q . && run "$command runs without the library, because of ThreadSanitizer's runtime"
 
+# clean: removes the file $new, unless it has been moved, when this shell ends, also by a signal.
+clean() {
+	new=''
+	trap '[ -z "$new" ] || rm -f "$new"' EXIT
+	trap 'exit 1' HUP INT TERM
+}
+
 # vdso: prints the path of a copy of the vDSO, which the kernel maps into each process. Other programs' stamps contain
 # the state of the copy, so it is replaced only if it differs.
 vdso() (
 	file=$cache/vdso.so
+	clean
 	exec 9</proc/self/mem
 	while read -r range _ _ _ _ name; do
 		[ "$name" = '[vdso]' ] || continue
 		begin=$((0x${range%-*} / 4096)) end=$((0x${range#*-} / 4096))
 		new=$(mktemp "$file.XXXXXX") || return
 		dd bs=4096 skip=$begin count=$((end - begin)) <&9 >"$new" && ! cmp -s "$new" "$file" && mv "$new" "$file"
-		rm -f "$new"
 		echo "$file"
 	done </proc/self/maps
 )
@@ -336,14 +354,21 @@ field() { sed -n 's/.*[{,] *"'"$1"'": *"\(\([^"\\]\|\\.\)*\)".*/\1/p'; }
 prepare() {
 	files=$(list | sort -u)
 	reports=$(printf '%s\n' "$files" | if [ -n "$verbose" ]; then detach 2>&3; else detach; fi)
-	sections=$(printf '%s\n' "$reports" | sed -n 's/.*"output": *"[^,]*\/\(\.build-id\/[0-9a-f/]*\.sframe\)".*/\1/p')
-	without=$(printf '%s\n' "$reports" | grep -v '"output":' | grep -v '"kept": *"\(not-elf\|section-exists\)"' |
+	sections=$(printf '%s\n' "$reports" | field output | sed -n 's/.*\/\(\.build-id\/[0-9a-f/]*\.sframe\)$/\1/p')
+	without=$(printf '%s\n' "$reports" | grep -v '"output":' | grep -v '"kept": *"\(not-elf\|exists\)"' |
 		field file)
-	num=$(printf %s "$sections" | grep -c .)
+	num=$(printf '%s\n' "$reports" | grep -c -e '"output":' -e '"kept": *"exists"')
+	if [ -n "$verbose" ]; then
+		printf '%s\n' "$reports" | sed 's/"output":/"why":"has a section",&/; s/"error":/"why":/
+			/"kept": *"exists"/s/"why":.*/"why":"has a section"}/' |
+			while IFS= read -r line; do
+				say "$(printf '%s\n' "$line" | field file): $(printf '%s\n' "$line" | field why)"
+			done
+	fi
 	summary="$num files of ${program##*/} have sections"
 	if [ -n "$without" ]; then
 		kept=$(printf '%s\n' "$reports" | grep -v '"output":' | sed 's/"error":/"kept":"failed",&/' | field kept |
-			grep -v '^not-elf$' | sort -u | paste -s -d, -)
+			grep -v -e '^not-elf$' -e '^exists$' | sort -u | paste -s -d, -)
 		one=${without%%"$newline"*}
 		[ "${one##*/}" != "${program##*/}" ] || one=$command
 		summary="$summary; $(printf '%s\n' "$without" | wc -l | tr -d ' ') without ($kept), such as $one"
@@ -354,17 +379,20 @@ prepare() {
 	[ "$(printf '%s\n' "$reports" | wc -l)" -eq "$(printf '%s\n' "$files" | wc -l)" ] || return 1
 	! printf '%s\n' "$reports" | grep -q '"error":.*/\.build-id' || return 1
 	# Other processes may write the same stamp, or remove it.
-	mkdir -p "${stamp%/*}" && new=$(mktemp "$stamp.XXXXXX") || return 1
+	mkdir -p "${stamp%/*}" || return 1
 	sections=$(printf '%s\n' . known .build-id "$sections")
 	(
+		clean
+		new=$(mktemp "$stamp.XXXXXX") || exit 1
+		exec >"$new"
 		printf "%s$separator" "$key" "$summary" "$files" "$sections"
 		set -f
 		IFS=$newline
 		# shellcheck disable=SC2086 # one file per line
 		state $files
 		# shellcheck disable=SC2086
-		mine $sections
-	) >"$new" && mv "$new" "$stamp" || rm -f "$new"
+		mine $sections && mv "$new" "$stamp"
+	)
 }
 
 summary=''
