@@ -1,7 +1,6 @@
 /*
- * Stack traces with .sframe for unmodified programs: replaces libc's backtrace and libgcc's _Unwind_Backtrace. The
- * other files of libsframe-backtrace: libunwind.c (libunwind's cursors), files.c (finds sections), sframe_process.h and
- * sframe_walker.h (the walk). README.md has measurements.
+ * Stack traces with .sframe for unmodified programs: replaces libc's backtrace and libgcc's _Unwind_Backtrace.
+ * README.md lists the other files of libsframe-backtrace.
  *
  * function                          in a handler   locks          system calls   in threads
  * backtrace, unw_backtrace,
@@ -18,8 +17,8 @@
  * the constructor, and what runs
  *   when a file is loaded           no             the linker's   maps sections  yes
  *
- * Where a trace has reached code that a signal interrupted, it makes a system call (rt_sigprocmask) for each page that
- * it reads outside the thread's own stack, because registers may hold any value.
+ * Where a trace has reached code that a signal interrupted, it makes a system call (rt_sigprocmask) for the page of the
+ * stack pointer, and for each page outside the thread's own stack: registers may hold any value. So do cursors.
  *
  * "At a frame without a section" excludes code that a signal interrupted, and code without CFI: there, a trace ends;
  * those of libunwind's functions end only at the former. A handler may leave a trace by longjmp. No function changes
@@ -142,26 +141,30 @@ static void check_pc(struct walk *w, uint64_t pc) {
 		forget_window(w);
 }
 
-void sframe_start_walk(struct walk *w, uint64_t sp, uint8_t signal) {
-	for (unsigned i = 0; i < SFW_NUM_STACKS; i++)
-		w->process.stacks[i] = (struct sfw_range){0, 0};
+/* is_mapped returns whether a stack pointer leads to memory. In a sandbox without rt_sigprocmask, it is believed. */
+static int is_mapped(struct walk *w, uint64_t sp) {
+	struct sfw_range *mapped = &w->process.stacks[SFW_NUM_STACKS - 1], unused = {0, 0};
+	return sfw_stack_of(mapped, 1, sp) != NULL || sfw_probe(mapped, sp) ||
+		!sfw_probe(&unused, (uint64_t)(uintptr_t)__builtin_frame_address(0));
+}
+
+void sframe_start_walk(struct walk *w, uint64_t sp, uint8_t signal, struct sfw_range mapped) {
+	memset(w->process.stacks, 0, sizeof w->process.stacks);
+	w->process.stacks[SFW_NUM_STACKS - 1] = mapped;
 	w->process.files = NULL;
 	w->process.separates = sframe_separates();
 	w->process.file.begin = w->process.file.end = w->process.file.num = 0;
 	w->process.how = SFW_NO_SECTION;
 	w->assumed = 0;
 	w->signal = signal;
-	int own = (!signal || sfw_probe(&w->process.stacks[SFW_NUM_STACKS - 1], sp)) &&
-		sfw_own_stack(&bounds, sp, &w->process.stacks[0]);
+	int own = (!signal || is_mapped(w, sp)) && sfw_own_stack(&bounds, sp, &w->process.stacks[0]);
 	int any = signal || (!own && sframe_otherwise == BY_FRAME_POINTER); /* without rows, sp can be any value */
 	w->process.probe = any && can_probe;
 	if (!own && !any)
 		set_window(w, sp);
 	w->cache = (struct sfw_cache){slots, NUM_SLOTS, generation()};
-	w->space = (struct sfw_space){
-		sfw_process_read, sframe_section, &w->process, 0, &w->cache, SFW_HOST_ABI,
-		sframe_otherwise == BY_FRAME_POINTER, SFW_NUM_STACKS, w->process.stacks,
-	};
+	w->space = (struct sfw_space){sfw_process_read, sframe_section, &w->process, 0, &w->cache, SFW_HOST_ABI,
+		sframe_otherwise == BY_FRAME_POINTER, SFW_NUM_STACKS, w->process.stacks};
 }
 
 /* note_signal sets w->signal if a signal interrupted the frame or its caller. */
@@ -172,7 +175,7 @@ static void note_signal(struct walk *w, const struct sfw_regs *regs, const struc
 		return;
 	forget_window(w);
 	if (regs->how == SFW_SIGNAL && sfw_get(regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp) &&
-		sfw_stack_of(w->process.stacks, 1, sp) == NULL && sfw_probe(&w->process.stacks[SFW_NUM_STACKS - 1], sp))
+		sfw_stack_of(w->process.stacks, 1, sp) == NULL && is_mapped(w, sp))
 		sfw_own_stack(&bounds, sp, &w->process.stacks[0]);
 }
 
@@ -505,7 +508,7 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 	t->stopped = t->ended = t->found = t->back = t->passed = t->again = 0;
 	t->num = 0;
 	sfw_regs_of_caller(&t->regs, (uint64_t)(uintptr_t)pc, sp, fp);
-	sframe_start_walk(&t->walk, sp, 0);
+	sframe_start_walk(&t->walk, sp, 0, (struct sfw_range){0, 0});
 	if (!has_no_section(t, t->regs.pc)) {
 		struct memory *m = take_memory(t);
 		put_cached(t, m);
@@ -526,9 +529,10 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 		if (end == SFW_FULL || t->stopped || t->ended)
 			continue;
 		if (!leaves && (libgcc.backtrace != NULL || t->guesses)) {
-			leaves = sframe_may_leave(&t->walk, &t->regs, !t->guesses);
+			leaves = sframe_may_leave(&t->walk, &t->regs, 1);
 			if (end == SFW_NO_SECTION || end == SFW_NO_ROW)
 				keep_end(t, t->regs.pc, leaves);
+			leaves |= t->guesses && sframe_may_leave(&t->walk, &t->regs, 0);
 		}
 		t->ended = leaves ? 0 : NO_CFI;
 		if (!leaves || t->guesses)
@@ -540,9 +544,9 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 		if (!t->back)
 			break;
 	}
-	const uint8_t often = __atomic_load_n(&starts_often, __ATOMIC_RELAXED);
-	if (t->again || (t->found && often > 0))
-		__atomic_store_n(&starts_often, t->again ? MANY : often - 1, __ATOMIC_RELAXED);
+	const unsigned often = t->again ? MANY + 1 : t->found ? __atomic_load_n(&starts_often, __ATOMIC_RELAXED) : 0;
+	if (often > 0)
+		__atomic_store_n(&starts_often, (uint8_t)(often - 1), __ATOMIC_RELAXED);
 	if (t->ended == OUTERMOST && !t->stopped && t->call != NULL)
 		put(t, 0, 0, 0);
 }

@@ -1,7 +1,5 @@
-/*
- * Finds the sections of files, also separate ones in the directories of SFRAME_PATH, and counts the frames of each file
- * that were unwound with SFrame or otherwise. Separate files are found when the files that they describe are loaded.
- */
+/* Finds the sections of files, also separate ones in the directories of SFRAME_PATH, and counts the frames of each file
+ * that were unwound with SFrame or otherwise. Separate files are found when the files that they describe are loaded. */
 #include "backtrace.h"
 
 #include <stdio.h>
@@ -76,9 +74,7 @@ enum sfw_how sframe_section(void *context, uint64_t pc, struct sfw_section *s) {
 	return p->how;
 }
 
-/*
- * Statistics. Linux allows a process 65,530 mappings, of which a file has at least four.
- */
+/* Statistics. Linux allows a process 65,530 mappings, of which a file has at least four. */
 enum { MAX_FILES = 1 << 14 };
 static struct file {
 	uint64_t begin; /* or 0 while the name is written */

@@ -54,7 +54,8 @@ struct cursor {
 	struct sfw_regs regs;
 	void *context;
 	int flag, any;
-	uint8_t signal; /* the walk has reached code that a signal interrupted */
+	struct sfw_range mapped; /* found by probes */
+	uint8_t signal;          /* the walk has reached code that a signal interrupted */
 };
 struct unwinder {
 	int (*init)(void *, void *, int);
@@ -77,6 +78,7 @@ static int init_cursor(void *cursor, void *context, int flag, int any) {
 	c->flag = flag;
 	c->any = any;
 	c->signal = c->regs.interrupted != 0;
+	c->mapped = (struct sfw_range){0, 0};
 	sframe_ready();
 	return 0;
 }
@@ -118,9 +120,10 @@ static int step_cursor(struct cursor *c, int (*step)(void *), int (*get_reg)(voi
 	if (c->regs.pc == 0)
 		return 0;
 	sfw_get(&c->regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp);
-	sframe_start_walk(&w, sp, c->signal);
+	sframe_start_walk(&w, sp, c->signal, c->mapped);
 	enum sfw_how end = sframe_next(&w, &c->regs, &frame);
 	c->signal = w.signal;
+	c->mapped = w.process.stacks[SFW_NUM_STACKS - 1];
 	if (end == SFW_FULL)
 		return 1;
 	if (end == SFW_OUTERMOST || end == SFW_ZERO || !sframe_may_leave(&w, &c->regs, 0)) {
@@ -134,7 +137,7 @@ int sframe_can_guess(void) { return NEXT(unw_backtrace) != NULL; }
 
 /* sframe_guess takes a trace with libunwind, from the frame at pc on. A large array loses frames of this library. */
 int sframe_guess(void **array, int size, void *pc) {
-	enum { INNER_FRAMES = 3, MOST = 1024 };
+	enum { INNER_FRAMES = 3, MOST = 64 };
 	const int more = size <= MOST ? INNER_FRAMES : 0;
 	void *space[INNER_FRAMES + MOST], **list = size <= MOST ? space : array;
 	int n = NEXT(unw_backtrace)(list, size + more), i = 0;

@@ -128,10 +128,8 @@ static inline uint64_t sfw_generation(void) {
 	return generation;
 }
 
-/*
- * Separate files, found by the build-id of the file that they describe (cfi2sframe detach; README.md has the format).
- * They are mapped, or copied if they may change, when they are added. The first lookup checks them.
- */
+/* Separate files, found by the build-id of the file that they describe (cfi2sframe detach; README.md has the format).
+ * They are mapped, or copied if they may change, when they are added. The first lookup checks them. */
 enum { SFW_MAX_ID = 32, SFW_MAX_PATH = 256, SFW_NUM_LISTS = 1 << 12, SFW_UNCHECKED = 0, SFW_VALID, SFW_INVALID };
 struct sfw_separate {
 	struct sfw_separate *next;
@@ -394,11 +392,9 @@ static inline enum sfw_how sfw_separate_section(
 	return SFW_NO_SECTION;
 }
 
-/*
- * A list of loaded files, for systems without _dl_find_object. Zeroed memory is an empty list. ThreadSanitizer sees
+/* A list of loaded files, for systems without _dl_find_object. Zeroed memory is an empty list. ThreadSanitizer sees
  * neither the barriers of the list nor the locks of the dynamic linker, so it must ignore these functions: while it
- * reports a race, it may wait for the dynamic linker, which waits for it.
- */
+ * reports a race, it may wait for the dynamic linker, which waits for it. */
 struct sfw_file_list {
 	size_t num, max; /* of files, which follow in descending order: new files are mapped below others */
 };

@@ -518,7 +518,7 @@ func TestStacks(t *testing.T) {
 	writeSeparate(t, store, append(systemLibraries(), filepath.Join(dir, "stacks"), vdso)...)
 	for _, name := range []string{
 		"raised", "large", "cloned", "fiber", "inside", "nested", "restorer", "recovered", "smashed",
-		"vdso", "damaged", "unmapped",
+		"vdso", "damaged", "unmapped", "refused",
 	} {
 		if out := run(t, dir, "", []string{"SFRAME_PATH=" + store}, "./stacks", name); out != "ok\n" {
 			t.Errorf("%s: %s", name, out)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unwind.h>
 
 enum { MAX = 256 };
@@ -151,6 +152,32 @@ static __attribute__((noinline)) void called_by_generated(void) {
 		printf("generated: %d frames of a cursor; expected %d\n", n, want);
 }
 
+/* The same on the smallest usual stack of a coroutine. */
+static ucontext_t outside, inside;
+static void (*generated_code)(void (*)(void));
+static int in_coroutine;
+static void count_frames(void) {
+	void *frames[8];
+	in_coroutine = unw_backtrace(frames, 8);
+}
+
+static void enter(void) {
+	generated_code(count_frames);
+}
+
+static void on_small_stack(void) {
+	enum { SIZE = 8192 };
+	char *stack = mmap(NULL, 2 * SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mprotect(stack, SIZE, PROT_NONE);
+	getcontext(&inside);
+	inside.uc_stack = (stack_t){.ss_sp = stack + SIZE, .ss_size = SIZE};
+	inside.uc_link = &outside;
+	makecontext(&inside, enter, 0);
+	swapcontext(&outside, &inside);
+	if (in_coroutine < 3)
+		printf("%d frames on a small stack\n", in_coroutine);
+}
+
 static void call_generated(void) {
 	void *code = mmap(NULL, sizeof generated, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	void (*call)(void (*)(void));
@@ -158,6 +185,8 @@ static void call_generated(void) {
 	mprotect(code, sizeof generated, PROT_READ | PROT_EXEC);
 	memcpy(&call, &code, sizeof call);
 	call(called_by_generated);
+	generated_code = call;
+	on_small_stack();
 }
 
 int main(void) {

@@ -6,17 +6,22 @@
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <execinfo.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -284,6 +289,20 @@ static void lower(void) {
 		result = !printf("lowered: %d frames\n", ours.n);
 }
 
+/* A sandbox refuses rt_sigprocmask. */
+static void refused(void) {
+	struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigprocmask, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+	const struct sock_fprog program = {sizeof code / sizeof *code, code};
+	const stack_t alternate = {.ss_sp = (char *)new_stack() - STACK, .ss_size = STACK};
+	sigaltstack(&alternate, NULL);
+	handle(SIGUSR2, on_signal, SA_ONSTACK);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+		abort();
+	syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR2);
+}
+
 static void unmapped(void) {
 	pthread_t thread;
 	pthread_create(&thread, NULL, in_protected, NULL);
@@ -319,7 +338,8 @@ int main(int n, char **arguments) {
 		void (*run)(void);
 	} cases[] = {{"raised", raised}, {"large", large}, {"cloned", cloned}, {"fiber", fiber}, {"inside", inside},
 		{"nested", nested}, {"restorer", restorer}, {"recovered", recovered}, {"smashed", smashed},
-		{"vdso", in_vdso}, {"damaged", damaged}, {"unmapped", unmapped}};
+		{"vdso", in_vdso}, {"damaged", damaged}, {"unmapped", unmapped},
+		{"refused", refused}};
 	void *file = dlopen("libgcc_s.so.1", RTLD_LAZY);
 	*(void **)&other_trace = dlsym(file, "_Unwind_Backtrace");
 	*(void **)&other_ip = dlsym(file, "_Unwind_GetIP");
