@@ -1,13 +1,15 @@
 /*
- * Preloaded into any program: captures stacks at calls to malloc, from before the first constructor to after the last
- * destructor, with backtrace and with a copy of libgcc's unwinder that is linked into this file, and compares them.
- * With OUTSIDE_SIGNALS=1, handlers of a profiling timer also capture stacks.
+ * Preloaded into any program: captures stacks at calls to malloc and posix_memalign, from before the first constructor
+ * to after the last destructor, with backtrace and with a copy of libgcc's unwinder that is linked into this file, and
+ * compares them. With OUTSIDE_SIGNALS=NAME, handlers of a profiling timer also capture stacks in programs of this name,
+ * which must not call exec: it keeps the timer, but not the handler.
  *
  * The file that OUTSIDE names is a struct report, which all processes of a program map: counts, and the first stacks
  * that differ. Linked with -static-libgcc.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
 #include <link.h>
@@ -106,26 +108,43 @@ static void open_report(void) {
 		report = map;
 }
 
+static void on_call(void) {
+	static unsigned long calls;
+	if (inside)
+		return;
+	inside = 1;
+	open_report();
+	if (report != NULL && __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED) % every == 0)
+		compare();
+	inside = 0;
+}
+
 /* The program may have its own allocator. */
+static void *find(const char *name) {
+	inside = 1;
+	void *function = dlsym(RTLD_NEXT, name);
+	inside = 0;
+	return function;
+}
+
 extern void *__libc_malloc(size_t size);
 void *malloc(size_t size) {
 	static void *(*next)(size_t);
-	static unsigned long calls;
 	if (next == NULL) {
 		if (inside)
 			return __libc_malloc(size);
-		inside = 1;
-		*(void **)&next = dlsym(RTLD_NEXT, "malloc");
-		inside = 0;
+		*(void **)&next = find("malloc");
 	}
-	if (!inside) {
-		inside = 1;
-		open_report();
-		if (report != NULL && __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED) % every == 0)
-			compare();
-		inside = 0;
-	}
+	on_call();
 	return next(size);
+}
+
+int posix_memalign(void **memory, size_t alignment, size_t size) {
+	static int (*next)(void **, size_t, size_t);
+	if (next == NULL)
+		*(void **)&next = find("posix_memalign");
+	on_call();
+	return next(memory, alignment, size);
 }
 
 static void on_fault(int number) {
@@ -137,14 +156,17 @@ static void on_fault(int number) {
 	siglongjmp(*guard, 1);
 }
 
-/* libgcc's unwinder reads memory unchecked: its faults are counted. The library's first trace is not guarded. */
+/* libgcc's unwinder reads memory unchecked: its faults are counted. The library's first trace is not guarded. Programs
+ * may have replaced the handler of faults. */
 static void on_timer(int number) {
+	struct sigaction action = {.sa_handler = on_fault, .sa_flags = SA_NODEFER};
 	sigjmp_buf here;
 	void *pc[MAX];
 	(void)number;
 	if (inside)
 		return;
 	inside = 1;
+	sigaction(SIGSEGV, &action, NULL);
 	backtrace(pc, MAX);
 	guard = &here;
 	if (sigsetjmp(here, 1) == 0)
@@ -155,15 +177,13 @@ static void on_timer(int number) {
 
 __attribute__((constructor)) static void start(void) {
 	open_report();
-	if (report == NULL || getenv("OUTSIDE_SIGNALS") == NULL)
+	const char *name = getenv("OUTSIDE_SIGNALS");
+	if (report == NULL || name == NULL || strcmp(name, program_invocation_short_name) != 0)
 		return;
 	struct sigaction action;
 	memset(&action, 0, sizeof action);
 	action.sa_handler = on_timer;
 	action.sa_flags = SA_RESTART;
 	sigaction(SIGPROF, &action, NULL);
-	action.sa_handler = on_fault;
-	action.sa_flags = SA_NODEFER;
-	sigaction(SIGSEGV, &action, NULL);
 	setitimer(ITIMER_PROF, &(struct itimerval){{0, 250}, {0, 250}}, NULL);
 }
