@@ -18,7 +18,8 @@
  *   when a file is loaded           no             the linker's   maps sections  yes
  *
  * Where a trace has reached code that a signal interrupted, it makes a system call (rt_sigprocmask) for the page of the
- * stack pointer, and for each page outside the thread's own stack: registers may hold any value. So do cursors.
+ * stack pointer, and for each page outside the thread's own stack: registers may hold any value. So do cursors. Other
+ * traces make one where they reach code outside files, which may be a signal trampoline.
  *
  * "At a frame without a section" excludes code that a signal interrupted, and code without CFI: there, a trace ends;
  * those of libunwind's functions end only at the former. A handler may leave a trace by longjmp. No function changes
