@@ -93,9 +93,11 @@ static __attribute__((noinline)) int deep(int left) {
 }
 
 static void raised(void) {
+	const rlim_t least = 24 << 20, most = 64 << 20;
 	struct rlimit limit;
 	getrlimit(RLIMIT_STACK, &limit);
-	limit.rlim_cur = 2 * limit.rlim_cur + (8 << 20);
+	limit.rlim_cur = limit.rlim_cur < most / 4 ? least : most;
+	limit.rlim_cur = limit.rlim_cur < limit.rlim_max ? limit.rlim_cur : limit.rlim_max;
 	if (setrlimit(RLIMIT_STACK, &limit) != 0)
 		abort();
 	deep((int)(limit.rlim_cur / 1200));
