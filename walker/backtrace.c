@@ -313,12 +313,7 @@ static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
 		put(t, pc, sp, 0);
 		return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
 	}
-	t->regs.pc = pc;
-	t->regs.interrupted = 0;
-	t->regs.how = SFW_OK;
-	t->regs.valid = 0;
-	t->regs.floor = 0;
-	sfw_set(&t->regs, a->sp, sp);
+	sfw_regs_of_caller(&t->regs, pc, sp, 0);
 	int described = sframe_section(&t->walk.process, pc - 1, &t->walk.section) == SFW_OK; /* sets the file */
 	t->again |= t->passed && !described;
 	t->passed |= described;
@@ -533,9 +528,7 @@ __attribute__((always_inline)) static inline void take_trace(struct trace *t, vo
 			leaves = sframe_may_leave(&t->walk, &t->regs, 1);
 			if (end == SFW_NO_SECTION || end == SFW_NO_ROW)
 				keep_end(t, t->regs.pc, leaves);
-			leaves |= t->guesses && sframe_may_leave(&t->walk, &t->regs, 0);
 		}
-		t->ended = leaves ? 0 : NO_CFI;
 		if (!leaves || t->guesses)
 			break;
 		t->again |= t->back;

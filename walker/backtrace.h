@@ -53,6 +53,7 @@ struct walk {
 	uint8_t assumed; /* the first stack is a window of memory: its bounds are unknown */
 	uint8_t signal;  /* the walk has reached code that a signal interrupted */
 };
+/* sframe_start_walk prepares a walk. If signal is set, sp may have any value; mapped was found by earlier probes. */
 INNER void sframe_start_walk(struct walk *w, uint64_t sp, uint8_t signal, struct sfw_range mapped);
 INNER enum sfw_how sframe_next(struct walk *w, struct sfw_regs *regs, struct sfw_frame *frame);
 /* sframe_may_leave returns whether libgcc, or libunwind, may continue at the frame where a walk has ended. */

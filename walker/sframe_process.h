@@ -14,7 +14,7 @@
  *
  * Files are found by _dl_find_object (glibc 2.35), or in a list that sfw_update_files makes. Their sections are in the
  * files, or in separate files (struct sfw_separates). All memory may be read, also stacks of coroutines and pages that
- * are not mapped: a probe asks the kernel about each page. libsframe-backtrace.so uses all of this.
+ * are not mapped: a probe asks the kernel about each page. libsframe-backtrace.so uses all but the list.
  *
  * In handlers, at any time: sfw_process_walk, sfw_regs_of_context, sfw_regs_here, sfw_own_stack, sfw_probe,
  * sfw_find_file, sfw_separate_section. They take no lock, allocate no memory and keep errno. Only probes make system

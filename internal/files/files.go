@@ -226,7 +226,7 @@ func (j *Job) create() (*os.File, error) {
 		perm = 0o666
 	}
 	if j.opt.ByBuildID {
-		perm = 0o444 // libsframe-backtrace maps files that nobody overwrites
+		perm = 0o444 // libsframe-backtrace maps files without a write permission
 		if err := j.nameDetached(); err != nil {
 			return nil, err
 		}
