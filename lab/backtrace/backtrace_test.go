@@ -511,7 +511,8 @@ func readVDSO(t *testing.T) []byte {
 
 // TestStacks runs the cases in stacks.c: handlers that interrupt code on stacks that the C library does not know.
 func TestStacks(t *testing.T) {
-	dir := build(t, "gcc -std=gnu11 -O2"+strict+" stacks.c -o stacks -pthread")
+	dir := build(t, "gcc -std=gnu11 -O2"+strict+" stacks.c -o stacks -pthread",
+		"gcc -std=gnu11 -O2 -fno-omit-frame-pointer"+strict+" stacks.c -o pointers -pthread")
 	store := filepath.Join(dir, "store")
 	vdso := filepath.Join(dir, "vdso.so")
 	testfile.Write(t, vdso, string(readVDSO(t)))
@@ -523,6 +524,9 @@ func TestStacks(t *testing.T) {
 		if out := run(t, dir, "", []string{"SFRAME_PATH=" + store}, "./stacks", name); out != "ok\n" {
 			t.Errorf("%s: %s", name, out)
 		}
+	}
+	if out := run(t, dir, "", []string{"SFRAME_BACKTRACE=fp"}, "./pointers", "pointers"); out != "ok\n" {
+		t.Errorf("frame pointers: %s", out)
 	}
 }
 

@@ -674,7 +674,7 @@ static void register_generated(void *code) {
 
 /* In a new mapping, and in the program's data, where traces ended before it was registered. */
 static int registered(void) {
-	static unsigned char data[4096] __attribute__((aligned(4096)));
+	static unsigned char data[4096] __attribute__((aligned(4096))) = {1};
 	void *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	mprotect(data, sizeof data, PROT_READ | PROT_WRITE | PROT_EXEC);
 	int good = call_generated(data, equal_traces) && call_generated(data, equal_traces);

@@ -291,6 +291,12 @@ static void lower(void) {
 		result = !printf("lowered: %d frames\n", ours.n);
 }
 
+/* A signal interrupts an epilogue, where CFI still finds the frame pointer below the stack pointer. */
+void kill_in_epilogue(int process, int thread);
+__asm__(".text\n.type kill_in_epilogue, @function\nkill_in_epilogue:\n\t.cfi_startproc\n\tpush %rbp\n"
+	"\t.cfi_def_cfa_offset 16\n\t.cfi_offset 6, -16\n\tpop %rbp\n\t.cfi_def_cfa_offset 8\n\tmov $12, %edx\n"
+	"\tmov $234, %eax\n\tsyscall\n\tret\n\t.cfi_endproc\n.size kill_in_epilogue, . - kill_in_epilogue\n");
+
 /* A sandbox refuses rt_sigprocmask. */
 static void refused(void) {
 	struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -303,6 +309,40 @@ static void refused(void) {
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
 		abort();
 	syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR2);
+	kill_in_epilogue(getpid(), (int)syscall(SYS_gettid));
+}
+
+/* With SFRAME_BACKTRACE=fp, frame pointers on a fiber's stack lead from interrupted code to its callers. */
+static void *callers[3];
+static __attribute__((noinline)) void trap(void) {
+	void **frame = __builtin_frame_address(0);
+	for (unsigned i = 0; i < sizeof callers / sizeof *callers; i++, frame = *frame)
+		callers[i] = frame[1];
+	__asm__ volatile("ud2" ::: "memory");
+}
+
+static __attribute__((noinline)) void call_trap(void) {
+	volatile int kept = 1;
+	trap();
+	(void)kept;
+}
+
+static void on_fiber(void) {
+	volatile int kept = 1;
+	call_trap();
+	(void)kept;
+}
+
+static void pointers(void) {
+	handle(SIGILL, leave, 0);
+	handled++;
+	if (sigsetjmp(back, 1) == 0)
+		switch_to(new_stack(), on_fiber);
+	int at = 0;
+	while (at < ours.n && ours.pc[at] != callers[0])
+		at++;
+	if (at + 3 > ours.n || memcmp(ours.pc + at, callers, sizeof callers) != 0)
+		result = !printf("%d frames; %p after %d\n", ours.n, callers[0], at);
 }
 
 static void unmapped(void) {
@@ -341,7 +381,7 @@ int main(int n, char **arguments) {
 	} cases[] = {{"raised", raised}, {"large", large}, {"cloned", cloned}, {"fiber", fiber}, {"inside", inside},
 		{"nested", nested}, {"restorer", restorer}, {"recovered", recovered}, {"smashed", smashed},
 		{"vdso", in_vdso}, {"damaged", damaged}, {"unmapped", unmapped},
-		{"refused", refused}};
+		{"refused", refused}, {"pointers", pointers}};
 	void *file = dlopen("libgcc_s.so.1", RTLD_LAZY);
 	*(void **)&other_trace = dlsym(file, "_Unwind_Backtrace");
 	*(void **)&other_ip = dlsym(file, "_Unwind_GetIP");
