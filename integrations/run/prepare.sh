@@ -309,10 +309,11 @@ printf '%s\n%s' "$program" "$others" | while IFS= read -r path; do
 	fi
 done | grep -q . && run "$command runs without the library, because of ThreadSanitizer's runtime"
 
-# clean: removes the file $new, unless it has been moved, when this shell ends, also by a signal.
-clean() {
-	new=''
-	trap '[ -z "$new" ] || rm -f "$new"' EXIT
+# temporary FILE: sets new to the path of a file next to FILE. It is removed when this shell ends, also by a signal. A
+# signal could end mktemp after it has created a file, and before its name is known.
+temporary() {
+	new=$1.$$
+	trap 'rm -f "$new"' EXIT
 	trap 'exit 1' HUP INT TERM
 }
 
@@ -320,12 +321,11 @@ clean() {
 # the state of the copy, so it is replaced only if it differs.
 vdso() (
 	file=$cache/vdso.so
-	clean
+	temporary "$file"
 	exec 9</proc/self/mem
 	while read -r range _ _ _ _ name; do
 		[ "$name" = '[vdso]' ] || continue
 		begin=$((0x${range%-*} / 4096)) end=$((0x${range#*-} / 4096))
-		new=$(mktemp "$file.XXXXXX") || return
 		dd bs=4096 skip=$begin count=$((end - begin)) <&9 >"$new" && ! cmp -s "$new" "$file" && mv "$new" "$file"
 		echo "$file"
 	done </proc/self/maps
@@ -382,8 +382,7 @@ prepare() {
 	mkdir -p "${stamp%/*}" || return 1
 	sections=$(printf '%s\n' . known .build-id "$sections")
 	(
-		clean
-		new=$(mktemp "$stamp.XXXXXX") || exit 1
+		temporary "$stamp"
 		exec >"$new"
 		printf "%s$separator" "$key" "$summary" "$files" "$sections"
 		set -f
